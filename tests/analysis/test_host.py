@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels, ranges
+from analysis.spans import loaded, span, steps
+from frames import api_calls, copies, kernels, ranges, tuples
 
-import perfkit
 from perfkit.analysis.host import BLOCKING, SPAN_KEYS, calls, input_wait, recorded, spans, synchronisations
 from perfkit.analysis.steps import STEPS
 from perfkit.tables import COPIES, KERNELS, RANGES
@@ -34,66 +34,53 @@ def random_calls(seed: int) -> pd.DataFrame:
 
 
 def test_calls_by_hand() -> None:
-    """Launches of 10 and 30 and a copy of 60: launches total 40, mean 20, std sqrt(200), share 0.4."""
-    found = calls(api_calls(row(0, 10, "launch"), row(20, 60, "copy"), row(90, 30, "launch", thread=2)))
+    """Launches of 10 and 30 and a copy of 60: launches total 40, mean 20, std sqrt(200), share 0.4.
+
+    Of calls 0..10 and 20..80 the window 5..50 holds 5 and 30 ns.
+    """
+    frame = api_calls(row(0, 10, "launch"), row(20, 60, "copy"), row(90, 30, "launch", thread=2))
+    found = calls(frame)
     assert found["name"].tolist() == ["copy", "launch"]
     expected = {"count": 2, "total_ns": 40, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
     expected |= {"std_ns": 200**0.5, "share_frac": 0.4}
     assert expected == found.iloc[1].drop("name").to_dict()
-
-
-def test_calls_cut_by_a_window() -> None:
-    """Of calls 0..10 and 20..80 the window 5..50 holds 5 and 30 ns."""
-    found = calls(api_calls(row(0, 10, "launch"), row(20, 60, "copy"), row(90, 30, "launch")), window=(5, 50))
-    assert found[["name", "count", "total_ns"]].to_numpy().tolist() == [["copy", 1, 30], ["launch", 1, 5]]
+    cut = calls(frame, window=(5, 50))
+    assert [("copy", 1, 30), ("launch", 1, 5)] == tuples(cut, "name", "count", "total_ns")
 
 
 def test_spans_are_inclusive_and_leave_marks_out() -> None:
     """An outer range of 100 and two inner ones of 30: totals 100 and 60, shares of their sum; the mark is no span."""
-    frame = ranges(
-        row(0, 100, "step"), row(10, 30, "load", depth=1), row(50, 30, "load", depth=1), row(60, 0, "here", kind="mark")
-    )
-    found = spans(frame)
-    assert found[["domain", "name", "kind", "count", "total_ns", "share_frac"]].to_numpy().tolist() == [
-        ["", "step", "push_pop", 1, 100, 100 / 160],
-        ["", "load", "push_pop", 2, 60, 60 / 160],
+    inner = row(10, 30, "load", depth=1), row(50, 30, "load", depth=1)
+    found = spans(ranges(row(0, 100, "step"), *inner, row(60, 0, "here", kind="mark")))
+    assert tuples(found, "domain", "name", "kind", "count", "total_ns", "share_frac") == [
+        ("", "step", "push_pop", 1, 100, 100 / 160),
+        ("", "load", "push_pop", 2, 60, 60 / 160),
     ]
 
 
 def test_spans_of_domains_and_kinds_are_told_apart() -> None:
     """One text in two domains and of two kinds makes three rows, unless the keys leave these out."""
-    frame = ranges(
-        row(0, 5, "x"), row(10, 6, "x", domain="NCCL"), row(20, 7, "x", kind="start_end"), row(30, 1, "x", thread=9)
-    )
+    others = row(10, 6, "x", domain="NCCL"), row(20, 7, "x", kind="start_end"), row(30, 1, "x", thread=9)
+    frame = ranges(row(0, 5, "x"), *others)
     assert spans(frame)["total_ns"].tolist() == [7, 6, 6]
-    assert spans(frame, by=["name"])[["name", "count", "total_ns"]].to_numpy().tolist() == [["x", 4, 19]]
+    assert [("x", 4, 19)] == tuples(spans(frame, by=["name"]), "name", "count", "total_ns")
     assert spans(frame, by=["thread"], window=(0, 12))["total_ns"].tolist() == [7]
 
 
 def test_synchronisations_by_hand() -> None:
-    """A thread seen from 0 to 100 waits 20 + 30 of them for the device; its launches do not wait."""
-    found = synchronisations(
-        api_calls(
-            row(0, 10, "cudaLaunchKernel"),
-            row(20, 20, "cudaDeviceSynchronize"),
-            row(50, 30, "cudaDeviceSynchronize"),
-            row(90, 10, "cudaMemcpyAsync"),
-        )
-    )
-    assert found.to_numpy().tolist() == [[0, 1, 1, "cudaDeviceSynchronize", 2, 50, 30, 0.5]]
+    """A thread seen from 0 to 100 waits 20 + 30 of them for the device; its launches do not wait.
 
-
-def test_synchronisations_per_thread_and_window() -> None:
-    """In 50..150 one thread waits 50 of 100 ns and the other 10; calls outside do not count."""
-    frame = api_calls(
-        row(0, 100, "cudaStreamSynchronize"),
-        row(140, 100, "cudaMemcpy", thread=2),
-        row(160, 10, "cudaMemcpy", thread=2),
-    )
-    found = synchronisations(frame, window=(50, 150))
-    assert found[["thread", "name", "count", "total_ns", "share_frac"]].to_numpy().tolist() == [
-        [1, "cudaStreamSynchronize", 1, 50, 0.5],
-        [2, "cudaMemcpy", 1, 10, 0.1],
+    In 50..150 one thread waits 50 of 100 ns and the other 10; calls outside do not count.
+    """
+    name = "cudaDeviceSynchronize"
+    others = row(0, 10, "cudaLaunchKernel"), row(90, 10, "cudaMemcpyAsync")
+    found = synchronisations(api_calls(*others, row(20, 20, name), row(50, 30, name)))
+    assert found.to_numpy().tolist() == [[0, 1, 1, name, 2, 50, 30, 0.5]]
+    copied = row(140, 100, "cudaMemcpy", thread=2), row(160, 10, "cudaMemcpy", thread=2)
+    found = synchronisations(api_calls(row(0, 100, "cudaStreamSynchronize"), *copied), window=(50, 150))
+    assert tuples(found, "thread", "name", "count", "total_ns", "share_frac") == [
+        (1, "cudaStreamSynchronize", 1, 50, 0.5),
+        (2, "cudaMemcpy", 1, 10, 0.1),
     ]
 
 
@@ -118,22 +105,13 @@ def test_blocking_calls() -> None:
     assert set(WAITING.split()) == set(waits["name"])
 
 
-def test_every_blocking_call_has_a_reason() -> None:
-    """The list of blocking calls says of each why it blocks."""
-    assert all(reason.strip() for reason in BLOCKING.values())
-
-
-def test_calls_of_which_none_waits() -> None:
-    """No rows, of the same columns and types."""
+def test_calls_that_do_not_wait_or_last() -> None:
+    """No rows, of the same columns and types; of no time the share is 0 of 0, NaN. Each blocking call has a reason."""
     some, none = (synchronisations(api_calls(row(0, 1, name))) for name in ("cudaFree", "cudaMalloc"))
     assert (0, some.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
-
-
-def test_nothing_lasts() -> None:
-    """Where no call lasts, shares are 0 of 0: NaN."""
-    frame = api_calls(row(5, 0, "cudaFree"))
-    assert calls(frame)["share_frac"].isna().all()
-    assert synchronisations(frame)["share_frac"].isna().all()
+    for question in (calls, synchronisations):
+        assert question(api_calls(row(5, 0, "cudaFree")))["share_frac"].isna().all()
+    assert all(reason.strip() for reason in BLOCKING.values())
 
 
 def test_synchronisations_by_a_loop() -> None:
@@ -172,28 +150,10 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 def loading(start: int, end: int, name: str = LOADER, **more: Any) -> dict[str, Any]:
     """A range of the data loader."""
-    return {"start_ns": start, "dur_ns": end - start, "name": name, **more}
+    return span(start, end, name=name, **more)
 
 
-def steps(*bounds: tuple[int, int], rank: int = 0) -> pd.DataFrame:
-    """Steps of a rank from start to end."""
-    rows = [
-        {"rank": rank, "step": i, "start_ns": a, "dur_ns": b - a, "name": "s", "how": "profiler step", "steady": True}
-        for i, (a, b) in enumerate(bounds)
-    ]
-    return STEPS.make(pd.DataFrame(rows, columns=STEPS.column_names))
-
-
-def test_worked_by_hand() -> None:
-    """Steps 0..100 and 100..200; the loader runs 0..40 and 110..120: 40 % as in the chapter's case 1, and 10 %."""
-    found = input_wait(ranges(loading(0, 40), loading(110, 120)), steps((0, 100), (100, 200)))
-    assert [40, 10] == found["wait_ns"].tolist()
-    assert [0.4, 0.1] == found["wait_frac"].tolist()
-
-
-def test_wait_is_cut_at_the_step() -> None:
-    """A wait 90..130 lies 10 ns in the step that ends at 100 and 30 in the next."""
-    assert [10, 30] == input_wait(ranges(loading(90, 130)), steps((0, 100), (100, 200)))["wait_ns"].tolist()
+TWO, BOTH = steps((0, 100), (100, 200)), STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)]))
 
 
 def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
@@ -202,51 +162,40 @@ def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
     rows = [{"start_ns": at, "dur_ns": 30, "bytes": size} for at, size in sent]
     others = {"start_ns": 50, "dur_ns": 1, "bytes": 9}
     moved = copies(*rows, {**others, "direction": "D2H"}, {**others, "rank": 1})
-    assert [27, 400] == input_wait(RANGES.empty(), steps((0, 100), (100, 200)), moved)["input_bytes"].tolist()
+    assert [27, 400] == input_wait(RANGES.empty(), TWO, moved)["input_bytes"].tolist()
 
 
-def test_nested_ranges_count_once() -> None:
-    """A range "Data loading" around the loader's covers 30 ns with it."""
-    found = input_wait(ranges(loading(0, 30, "Data loading"), loading(5, 25, depth=1)), steps((0, 100)))
-    assert [30] == found["wait_ns"].tolist()
-
-
-@pytest.mark.parametrize("name", [LOADER, "get_batch", "next batch", "DataLoader", "batch-generator"])
-def test_names_that_load_data(name: str) -> None:
-    """PyTorch's range and the names that people give to loading count."""
-    assert [9] == input_wait(ranges(loading(0, 9, name)), steps((0, 100)))["wait_ns"].tolist()
-
-
-def test_step_without_wait_in_a_run_with_waits() -> None:
-    """A step in which the loader is not asked waits for 0."""
-    found = input_wait(ranges(loading(0, 40)), steps((0, 100), (100, 200)))
-    assert [0.4, 0.0] == found["wait_frac"].tolist()
-
-
-def test_rank_without_a_loader() -> None:
-    """A rank that records no loading says nothing: missing, not 0."""
-    both = STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)]))
-    found = input_wait(ranges(loading(0, 40), loading(0, 90, "forward", rank=1)), both)
-    assert [False, True] == found["wait_ns"].isna().tolist()
-    assert [False, True] == found["wait_frac"].isna().tolist()
-
-
-def test_training_thread() -> None:
-    """Of two threads the one that spends more time loading is taken: 40 and 10 ns, not the 60 of a helper's 5."""
-    spans = loading(0, 40), loading(110, 120), loading(60, 65, thread=2)
-    assert [40, 10] == input_wait(ranges(*spans), steps((0, 100), (100, 200)))["wait_ns"].tolist()
-
-
-def test_ranks_wait_on_their_own() -> None:
-    """The loader of rank 1 does not count in the steps of rank 0."""
-    both = STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)]))
-    found = input_wait(ranges(loading(0, 40), loading(20, 90, rank=1)), both)
-    assert [40, 70] == found["wait_ns"].tolist()
-
-
-def test_step_of_no_duration() -> None:
-    """0 of 0 is NaN."""
-    assert np.isnan(input_wait(ranges(loading(0, 40)), steps((5, 5)))["wait_frac"]).all()
+@pytest.mark.parametrize(
+    ("spans", "of", "expected"),
+    [
+        # The loader runs 0..40 and 110..120: 40 % as in the chapter's case 1, and 10 %.
+        ([loading(0, 40), loading(110, 120)], TWO, [(40, 0.4), (10, 0.1)]),
+        # A wait 90..130 lies 10 ns in the step that ends at 100 and 30 in the next.
+        ([loading(90, 130)], TWO, [(10, 0.1), (30, 0.3)]),
+        # A step in which the loader is not asked waits for 0.
+        ([loading(0, 40)], TWO, [(40, 0.4), (0, 0.0)]),
+        # A range "Data loading" around the loader's covers 30 ns with it.
+        ([loading(0, 30, "Data loading"), loading(5, 25, depth=1)], steps((0, 100)), [(30, 0.3)]),
+        # Of two threads the one that spends more time loading is taken: 40 and 10 ns, not the 60 of a helper's 5.
+        ([loading(0, 40), loading(110, 120), loading(60, 65, thread=2)], TWO, [(40, 0.4), (10, 0.1)]),
+        # The loader of rank 1 does not count in the steps of rank 0.
+        ([loading(0, 40), loading(20, 90, rank=1)], BOTH, [(40, 0.4), (70, 0.7)]),
+        # A rank that records no loading says nothing: missing, not 0; nor is there an answer where nothing was named.
+        ([loading(0, 40), loading(0, 90, "forward", rank=1)], BOTH, [(40, 0.4), (None, None)]),
+        ([], steps((0, 100)), [(None, None)]),
+        # Of a step of no duration 0 of 0 is NaN.
+        ([loading(0, 40)], steps((5, 5)), [(0, None)]),
+        # PyTorch's range and the names that people give to loading count.
+        *(
+            ([loading(0, 9, name)], steps((0, 100)), [(9, 0.09)])
+            for name in (LOADER, "get_batch", "next batch", "DataLoader", "batch-generator")
+        ),
+    ],
+)
+def test_waits_by_hand(spans: list[dict[str, Any]], of: pd.DataFrame, expected: list[tuple[Any, ...]]) -> None:
+    """How long each step waits for its input: in the comment of each case."""
+    found = input_wait(ranges(*spans), of)[["wait_ns", "wait_frac"]].astype(object)
+    assert expected == tuples(found.where(found.notna(), None), "wait_ns", "wait_frac")
 
 
 def test_waits_by_counting_nanoseconds() -> None:
@@ -259,11 +208,6 @@ def test_waits_by_counting_nanoseconds() -> None:
     found = input_wait(ranges(*spans), steps(*bounds))
     assert expected == found["wait_ns"].tolist()
     assert found["wait_frac"].between(0, 1).all()
-
-
-def test_steps_without_any_range() -> None:
-    """There is no answer where nothing was named."""
-    assert input_wait(RANGES.empty(), steps((0, 100)))["wait_ns"].isna().all()
 
 
 US = 1_000
@@ -286,18 +230,26 @@ def gap_inside(found: pd.DataFrame) -> tuple[int, ...]:
     return rank, launches, empty, idle_ns // US
 
 
+ONE = api_calls(launch(0, 1))
+
+
 def test_graphs_by_hand() -> None:
-    """Graph 1 ran [20, 50) and [120, 150), 70 us apart and launched before; graph 2 ran nothing; 3 is none."""
+    """Graph 1 ran [20, 50) and [120, 150), 70 us apart and launched before; graph 2 ran nothing; 3 is none.
+
+    A memset of the graph that ends the silence is as good as a kernel, and two nodes at once end it once. If a kernel
+    of another stream runs between two nodes the GPU is not idle. Without graph launches there is no row.
+    """
     calls = api_calls(launch(0, 1), launch(15, 2), launch(30, 3, "cudaLaunchKernel"))
-    work = kernels(node(20, 50, 1), node(120, 150, 1), node(300, 310, 3))
-    assert (0, 2, 1, 70) == gap_inside(recorded(work, COPIES.empty(), calls))
-
-
-def test_copies_are_nodes_too() -> None:
-    """A memset of the graph that ends the silence is as good as a kernel."""
-    calls = api_calls(launch(0, 1))
-    found = recorded(kernels(node(20, 50, 1)), copies(node(120, 121, 1, direction="memset")), calls)
-    assert (0, 1, 0, 70) == gap_inside(found)
+    first, second = node(20, 50, 1), node(120, 150, 1)
+    none = COPIES.empty()
+    assert (0, 2, 1, 70) == gap_inside(recorded(kernels(first, second, node(300, 310, 3)), none, calls))
+    memset = copies(node(120, 121, 1, direction="memset"))
+    assert (0, 1, 0, 70) == gap_inside(recorded(kernels(first), memset, ONE))
+    at_once = kernels(first, second, node(120, 140, 1, stream=8))
+    assert (0, 1, 0, 70) == gap_inside(recorded(at_once, none, ONE))
+    beside = kernels(first, node(40, 125, 9, stream=8), second)
+    assert (0, 1, 0, 0) == gap_inside(recorded(beside, none, ONE))
+    assert recorded(KERNELS.empty(), none, api_calls(launch(0, 1, "cudaLaunchKernel"))).empty
 
 
 @pytest.mark.parametrize(
@@ -309,12 +261,6 @@ def test_silence_counts_once_the_launch_has_returned(launch_us: int, start_us: i
     assert (0, 1, 0, idle_us) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1))))
 
 
-def test_work_beside_is_no_silence() -> None:
-    """Between two nodes a kernel of another stream runs: the GPU is not idle."""
-    work = kernels(node(20, 50, 1), node(40, 125, 9, stream=8), node(120, 150, 1))
-    assert (0, 1, 0, 0) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(0, 1))))
-
-
 def test_ranks_and_processes_are_kept_apart() -> None:
     """Correlation 1 of another process or rank is another launch."""
     calls = api_calls(launch(0, 1), launch(0, 1, process=2), launch(0, 1, rank=1))
@@ -322,23 +268,12 @@ def test_ranks_and_processes_are_kept_apart() -> None:
     assert [[0, 2, 1, 0], [1, 1, 0, 0]] == found.to_numpy().tolist()
 
 
-def test_two_nodes_that_start_together_end_one_gap() -> None:
-    """Silence of 70 us before two nodes at once is 70 us."""
-    work = kernels(node(20, 50, 1), node(120, 150, 1), node(120, 140, 1, stream=8))
-    assert (0, 1, 0, 70) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(0, 1))))
-
-
 def test_graphs_in_a_window() -> None:
     """In [100, 130) lies no launch; in [0, 90) one, whose silence ends beyond; in [5, 130) both."""
-    calls, work = api_calls(launch(0, 1)), kernels(node(20, 50, 1), node(120, 150, 1))
-    assert recorded(work, COPIES.empty(), calls, window=(100 * US, 130 * US)).empty
-    assert (0, 1, 0, 0) == gap_inside(recorded(work, COPIES.empty(), calls, window=(0, 90 * US)))
-    assert (0, 1, 0, 70) == gap_inside(recorded(work, COPIES.empty(), calls, window=(5 * US, 130 * US)))
-
-
-def test_no_graphs() -> None:
-    """Without graph launches there is no row."""
-    assert recorded(KERNELS.empty(), COPIES.empty(), api_calls(launch(0, 1, "cudaLaunchKernel"))).empty
+    tables = kernels(node(20, 50, 1), node(120, 150, 1)), COPIES.empty(), ONE
+    assert recorded(*tables, window=(100 * US, 130 * US)).empty
+    assert (0, 1, 0, 0) == gap_inside(recorded(*tables, window=(0, 90 * US)))
+    assert (0, 1, 0, 70) == gap_inside(recorded(*tables, window=(5 * US, 130 * US)))
 
 
 @pytest.mark.parametrize(
@@ -355,5 +290,5 @@ def test_real_graphs(profiles: Path, trace: str, expected: tuple[int, ...]) -> N
     Between its recorded products, 1.6 ms each, pauses of 1.8 ms are left where other nodes ran. The decode traces hold
     all 544 and 421 nodes of their one graph.
     """
-    run = perfkit.load(profiles / "torch" / trace)
+    run = loaded(profiles / "torch" / trace)
     assert expected == gap_inside(recorded(run.kernels, run.copies, run.api_calls))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
-from frames import copies, kernels
+from analysis.spans import span
+from frames import copies, kernels, tuples
 
 from perfkit.analysis.intervals import (
     Intervals,
@@ -58,33 +62,34 @@ def rows(a: Intervals) -> list[tuple[int, int, int]]:
     return list(zip(a.group.tolist(), a.start.tolist(), a.end.tolist(), strict=True))
 
 
-def test_union_merges_overlap_and_touch() -> None:
-    """[0,10) and [5,20) overlap, [20,30) touches, [40,50) stands alone."""
-    found = union(np.array([40, 0, 20, 5]), np.array([50, 10, 30, 20]))
-    assert rows(found) == [(0, 0, 30), (0, 40, 50)]
-
-
-def test_union_keeps_what_a_long_interval_covers() -> None:
-    """[0,100) covers [10,20) and [30,40): the end of the union is not the end of the last interval."""
-    assert rows(union(np.array([0, 10, 30]), np.array([100, 20, 40]))) == [(0, 0, 100)]
-
-
-def test_union_drops_empty_and_reversed_intervals() -> None:
-    """An interval that ends where it starts, or before, covers nothing and joins nothing."""
-    assert rows(union(np.array([0, 5, 6, 8]), np.array([5, 5, 9, 2]))) == [(0, 0, 5), (0, 6, 9)]
-
-
-def test_groups_do_not_touch_each_other() -> None:
-    """Group 0 ends at the last and group 1 starts at the first nanosecond: two intervals remain."""
-    found = union(np.array([0, 0]), np.array([10, 10]), np.array([1, 0]))
-    assert rows(found) == [(0, 0, 10), (1, 0, 10)]
+@pytest.mark.parametrize(
+    ("start", "end", "group", "expected"),
+    [
+        # [0,10) and [5,20) overlap, [20,30) touches, [40,50) stands alone.
+        ([40, 0, 20, 5], [50, 10, 30, 20], None, [(0, 0, 30), (0, 40, 50)]),
+        # [0,100) covers [10,20) and [30,40): the end of the union is not the end of the last interval.
+        ([0, 10, 30], [100, 20, 40], None, [(0, 0, 100)]),
+        # An interval that ends where it starts, or before, covers nothing and joins nothing.
+        ([0, 5, 6, 8], [5, 5, 9, 2], None, [(0, 0, 5), (0, 6, 9)]),
+        # Groups do not touch each other, and are more than 16 bits hold.
+        ([0, 0], [10, 10], [1, 0], [(0, 0, 10), (1, 0, 10)]),
+        ([0, 5, 20, 8], [9, 9, 30, 12], [70_000, 0, 70_000, 70_000], [(0, 5, 9), (70_000, 0, 12), (70_000, 20, 30)]),
+    ],
+    ids=["overlap", "cover", "empty", "groups", "70000 groups"],
+)
+def test_union_by_hand(start: list[int], end: list[int], group: list[int] | None, expected: list[Any]) -> None:
+    """Groups, starts and ends: in the comment of each case."""
+    groups = () if group is None else (np.array(group),)
+    assert expected == rows(union(np.array(start), np.array(end), *groups))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_union_marks_the_same_nanoseconds_as_brute_force(seed: int) -> None:
-    """Union equals the maximal runs of marked nanoseconds, group by group."""
-    start, end, group = some(seed)
-    assert runs(marked(start, end, group)) == rows(union(start, end, group))
+    """Union equals the maximal runs of marked nanoseconds, group by group, and its total is their number."""
+    for count in (10, 40):
+        drawn = some(seed, count)
+        assert runs(marked(*drawn)) == rows(union(*drawn))
+        assert marked(*drawn).sum(axis=1).tolist() == total(union(*drawn), GROUPS).tolist()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -95,12 +100,6 @@ def test_union_does_not_depend_on_the_order(seed: int) -> None:
     orders = [by_group, by_start, np.arange(200)]
     first, *others = [rows(union(start[order], end[order], group[order])) for order in orders]
     assert [first, first] == others
-
-
-def test_union_takes_groups_beyond_16_bits() -> None:
-    """Groups 70000 and 0, interleaved, come back ascending and apart."""
-    found = union(np.array([0, 5, 20, 8]), np.array([9, 9, 30, 12]), np.array([70_000, 0, 70_000, 70_000]))
-    assert rows(found) == [(0, 5, 9), (70_000, 0, 12), (70_000, 20, 30)]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -114,14 +113,6 @@ def test_two_sets_against_brute_force(function: object, marks: object, seed: int
     one, other = some(seed), some(seed + 100, count=60, longest=5)
     expected = runs(marks(marked(*one), marked(*other)))
     assert expected == rows(function(union(*one), union(*other)))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_set_is_its_part_inside_and_its_part_outside(seed: int) -> None:
-    """|A| = |A and B| + |A - B|, in every group."""
-    a, b = union(*some(seed)), union(*some(seed + 50))
-    parts = total(intersect(a, b), GROUPS) + total(subtract(a, b), GROUPS)
-    assert total(a, GROUPS).tolist() == parts.tolist()
 
 
 def test_sets_without_intervals() -> None:
@@ -148,18 +139,11 @@ def test_what_int64_cannot_hold_is_reported() -> None:
         union(np.array([0, 0]), np.array([10**18, 5]), np.array([0, 9]))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_total_counts_marked_nanoseconds(seed: int) -> None:
-    """The total of a group is the number of its marked nanoseconds; a group without any has 0."""
-    start, end, group = some(seed, 10)
-    assert marked(start, end, group).sum(axis=1).tolist() == total(union(start, end, group), GROUPS).tolist()
-
-
 def test_binned_splits_at_the_edges() -> None:
     """[5,25) over bins of 10: 5 + 10 + 5 ns; [26,28) adds 2 to the third bin; [40,41) is alone in the fifth."""
     a = union(np.array([5, 26, 40]), np.array([25, 28, 41]))
-    group, at, length = binned(a, np.arange(0, 60, 10))
-    assert (group.tolist(), at.tolist(), length.tolist()) == ([0, 0, 0, 0], [0, 1, 2, 4], [5, 10, 7, 1])
+    assert [[0, 0, 0, 0], [0, 1, 2, 4], [5, 10, 7, 1]] == [part.tolist() for part in binned(a, np.arange(0, 60, 10))]
+    assert [[], [], []] == [part.tolist() for part in binned(union(NONE, NONE), np.array([0, 1]))]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -175,23 +159,12 @@ def test_binned_counts_marked_nanoseconds(seed: int) -> None:
     assert expected[tuple(filled.T)].tolist() == length.tolist()
 
 
-def test_binned_of_nothing() -> None:
-    """No interval, no row."""
-    assert [column.tolist() for column in binned(union(NONE, NONE), np.array([0, 1]))] == [[], [], []]
-
-
-def test_share_of_nothing_is_missing() -> None:
-    """3 of 4 is 0.75; 0 of 0 is NaN."""
-    found = share(np.array([3, 0]), np.array([4, 0]))
-    assert found[0] == 0.75
-    assert np.isnan(found[1])
-
-
-@pytest.mark.parametrize(("part", "whole"), [(5, 4), (-1, 4), (1, 0)])
-def test_share_outside_0_to_1_is_reported(part: int, whole: int) -> None:
-    """A part larger than its whole is never clipped."""
-    with pytest.raises(PerfkitError, match=rf"share: {part} ns of {whole} ns is not in 0..1"):
-        share(np.array([1, part]), np.array([1, whole]))
+def test_shares_are_within_0_and_1() -> None:
+    """3 of 4 is 0.75; 0 of 0 is NaN; a part larger than its whole is never clipped."""
+    assert [0.75, np.nan] == pytest.approx(share(np.array([3, 0]), np.array([4, 0])).tolist(), rel=0, abs=0, nan_ok=True)
+    for part, whole in ((5, 4), (-1, 4), (1, 0)):
+        with pytest.raises(PerfkitError, match=rf"share: {part} ns of {whole} ns is not in 0..1"):
+            share(np.array([1, part]), np.array([1, whole]))
 
 
 def shuffled(frame: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
@@ -207,50 +180,30 @@ def many(seed: int, count: int = 60) -> pd.DataFrame:
     return kernels(*(dict(zip(columns, row, strict=True)) for row in values))
 
 
-@pytest.mark.parametrize("window", [(5, 5), (6, 5)])
-def test_a_window_that_does_not_end_after_it_starts(window: tuple[int, int]) -> None:
-    """An empty or reversed window is refused by every function that takes one."""
-    with pytest.raises(ValueError, match=r"does not end after it starts"):
-        bounds(window)
-    with pytest.raises(ValueError, match=r"does not end after it starts"):
-        cut(KERNELS.empty(), window)
-    with pytest.raises(ValueError, match=r"does not end after it starts"):
-        ends(KERNELS.empty(), window)
-    with pytest.raises(ValueError, match=r"does not end after it starts"):
-        spans([], [], 0, window)
-
-
-def test_a_window_in_fractions_of_a_nanosecond() -> None:
-    """Times stay integers: a window of floats is refused, one of numpy integers is not."""
+def test_windows_that_cannot_be() -> None:
+    """An empty or reversed window is refused by every function that takes one; times stay integers."""
+    for window in ((5, 5), (6, 5)):
+        for ask in (bounds, partial(cut, KERNELS.empty()), partial(ends, KERNELS.empty()), partial(spans, [], [], 0)):
+            with pytest.raises(ValueError, match=r"does not end after it starts"):
+                ask(window)
     with pytest.raises(ValueError, match=r"window: \(0.5, 2\) is not two integers"):
         bounds((0.5, 2))
     assert bounds((np.int64(1), np.int32(2))) == (1, 2)
 
 
 def test_cut_shortens_at_both_edges() -> None:
-    """[0,30), [20,40), [50,60) in the window [10,25): [10,25) and [20,25) remain."""
-    frame = kernels(*({"start_ns": start, "dur_ns": dur} for start, dur in [(0, 30), (20, 20), (50, 10)]))
-    found = cut(frame, (10, 25))
-    assert found[["start_ns", "dur_ns"]].to_numpy().tolist() == [[10, 15], [20, 5]]
-    KERNELS.check(found)
+    """[0,30), [20,40), [50,60) in the window [10,25): [10,25) and [20,25) remain, in a frame of its own.
+
+    Of empty intervals at 9, 10, 19 and 20 the window [10,20) keeps 10 and 19. No window, or one that holds everything,
+    copies nothing; an empty table stays empty and of its type.
+    """
+    frame = kernels(span(0, 30), span(20, 40), span(50, 60))
+    found = KERNELS.check(cut(frame, (10, 25)))
+    assert [(10, 15), (20, 5)] == tuples(found, "start_ns", "dur_ns")
     assert frame["start_ns"].tolist() == [0, 20, 50]
-
-
-def test_cut_keeps_an_empty_interval_inside_only() -> None:
-    """Of empty intervals at 9, 10, 19 and 20 the window [10,20) keeps 10 and 19."""
-    frame = kernels(*({"start_ns": start, "dur_ns": 0} for start in (9, 10, 19, 20)))
-    assert cut(frame, (10, 20))["start_ns"].tolist() == [10, 19]
-
-
-def test_cut_without_need_returns_the_frame_itself() -> None:
-    """No window, or one that holds everything, copies nothing."""
-    frame = kernels({"start_ns": 10, "dur_ns": 10})
-    assert cut(frame, None) is frame
-    assert cut(frame, (10, 20)) is frame
-
-
-def test_cut_of_an_empty_table() -> None:
-    """An empty table stays empty and of its type."""
+    assert cut(kernels(*(span(at, at) for at in (9, 10, 19, 20))), (10, 20))["start_ns"].tolist() == [10, 19]
+    assert frame is cut(frame, None)
+    assert frame is cut(frame, (0, 60))
     assert len(COPIES.check(cut(COPIES.empty(), (0, 1)))) == 0
 
 
@@ -263,23 +216,21 @@ def test_ends_agree_with_cut(seed: int) -> None:
     shown = shown[shown["dur_ns"] > 0]
     assert shown["start_ns"].tolist() == start[end > start].tolist()
     assert shown["dur_ns"].tolist() == (end - start)[end > start].tolist()
-
-
-def test_ends_without_window() -> None:
-    """Without a window the ends are start_ns and start_ns + dur_ns."""
-    start, end = ends(kernels({"start_ns": 3, "dur_ns": 4}), None)
-    assert (start.tolist(), end.tolist()) == ([3], [7])
+    start, end = ends(frame, None)
+    assert (frame["start_ns"].tolist(), frame["dur_ns"].tolist()) == (start.tolist(), (end - start).tolist())
 
 
 def test_devices_of_two_tables_are_numbered_together() -> None:
     """A device that is in one table only has a number too; the pairs ascend, an unknown GPU (-1) first."""
     index, (of_kernels, of_copies) = devices(
-        kernels(*({"rank": rank, "gpu": gpu, "start_ns": 0, "dur_ns": 1} for rank, gpu in [(0, 1), (0, -1), (2, 0)])),
-        copies({"rank": 1, "gpu": 3, "start_ns": 0, "dur_ns": 1}, {"rank": 2, "gpu": 0, "start_ns": 0, "dur_ns": 1}),
+        kernels(*(span(0, 1, rank=rank, gpu=gpu) for rank, gpu in [(0, 1), (0, -1), (2, 0)])),
+        copies(span(0, 1, rank=1, gpu=3), span(0, 1, rank=2, gpu=0)),
     )
     assert index.to_numpy().tolist() == [[0, -1], [0, 1], [1, 3], [2, 0]]
     assert index.dtypes.astype(str).tolist() == ["int32", "int32"]
     assert (of_kernels.tolist(), of_copies.tolist()) == ([0, 1, 3], [2, 3])
+    index, groups = devices(KERNELS.empty(), COPIES.empty())
+    assert (0, ["rank", "gpu"], [0, 0]) == (len(index), list(index), [len(group) for group in groups])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -291,13 +242,6 @@ def test_devices_give_every_row_its_own_pair(seed: int) -> None:
         assert rows[["rank", "gpu"]].to_numpy().tolist() == index.to_numpy()[group].tolist()
 
 
-def test_devices_of_empty_tables() -> None:
-    """Empty tables have no device."""
-    index, groups = devices(KERNELS.empty(), COPIES.empty())
-    assert (len(index), list(index)) == (0, ["rank", "gpu"])
-    assert [len(group) for group in groups] == [0, 0]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_spans_against_a_loop(seed: int) -> None:
     """A device's own span runs from its first start to its last end over all tables; without own, its rank's does."""
@@ -307,10 +251,10 @@ def test_spans_against_a_loop(seed: int) -> None:
     first, last = spans(frames, groups, len(index), None)
     rows = [row for frame in frames for row in frame.itertuples()]
     for number, (rank, gpu) in enumerate(index.to_numpy()):
-        own = [(row.start_ns, row.start_ns + row.dur_ns) for row in rows if (row.rank, row.gpu) == (rank, gpu)]
-        assert (min(own)[0], max(until for _, until in own)) == (start[number], end[number])
-        of_rank = [(row.start_ns, row.start_ns + row.dur_ns) for row in rows if row.rank == rank]
-        assert (min(of_rank)[0], max(until for _, until in of_rank)) == (first[number], last[number])
+        of_rank = [row for row in rows if row.rank == rank]
+        own = [row for row in of_rank if row.gpu == gpu]
+        for some, found in ((own, (start[number], end[number])), (of_rank, (first[number], last[number]))):
+            assert found == (min(row.start_ns for row in some), max(row.start_ns + row.dur_ns for row in some))
 
 
 def test_spans_with_a_window_are_the_window() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import call
 from counted import launches
-from frames import api_calls, kernels
+from frames import api_calls, kernels, tuples
 from ops import op, ops
 
 from perfkit import names
@@ -47,82 +48,84 @@ def test_worked_by_hand() -> None:
     assert np.isnan(found.loc[1, "std_ns"])
 
 
-def test_concurrent_kernels_of_a_name_are_busy_once() -> None:
-    """a runs 0..60 and 40..80 in a span of 0..100: its sum is 100, its busy time 80 of 100."""
-    found = summary(kernels(kernel("a", 0, 60), kernel("a", 40, 40, stream=8), kernel("b", 90, 10)))
-    assert found.loc[0, ["total_ns", "gpu_busy_frac"]].tolist() == [100, 0.8]
+@pytest.mark.parametrize(
+    ("rows", "window", "expected"),
+    [
+        # a runs 0..60 and 40..80 in a span of 0..100: its sum is 100, its busy time 80 of 100.
+        (
+            [kernel("a", 0, 60), kernel("a", 40, 40, stream=8), kernel("b", 90, 10)],
+            None,
+            [("a", 2, 100, 0.8), ("b", 1, 10, 0.1)],
+        ),
+        # On two devices a is busy 10 and 20 of the 60 in which one of them works: 30 of 120, at once or not.
+        (
+            [kernel("a", 0, 10), kernel("b", 30, 10), kernel("a", 0, 20, gpu=1), kernel("b", 50, 10, gpu=1)],
+            None,
+            [("a", 2, 30, 0.25), ("b", 2, 20, 20 / 120)],
+        ),
+        # In 50..150 a kernel 0..100 has 50 ns left and one outside none; busy is of the 100 ns of the window.
+        (
+            [kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)],
+            (50, 150),
+            [("a", 1, 50, 0.5), ("b", 1, 10, 0.1)],
+        ),
+    ],
+    ids=["concurrent", "two devices", "window"],
+)
+def test_busy_by_hand(rows: list[dict[str, Any]], window: Any, expected: list[tuple[Any, ...]]) -> None:
+    """Sums and shares of busy time: in the comment of each case."""
+    assert expected == tuples(summary(kernels(*rows), window=window), "name", "count", "total_ns", "gpu_busy_frac")
 
 
-def test_devices_are_pooled() -> None:
-    """On two devices a is busy 10 and 20 of the 60 in which one of them works: 30 of 120, at once or not."""
-    found = summary(
-        kernels(kernel("a", 0, 10), kernel("b", 30, 10), kernel("a", 0, 20, gpu=1), kernel("b", 50, 10, gpu=1))
-    )
-    assert found.loc[0, ["name", "count", "gpu_busy_frac"]].tolist() == ["a", 2, 0.25]
-
-
-def test_window_cuts_kernels() -> None:
-    """In 50..150 a kernel 0..100 has 50 ns left and one outside none; busy is of the 100 ns of the window."""
-    found = summary(kernels(kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)), window=(50, 150))
-    assert found[["count", "total_ns", "gpu_busy_frac"]].to_numpy().tolist() == [[1, 50, 0.5], [1, 10, 0.1]]
+def test_kernels_of_no_duration() -> None:
+    """Where nothing lasts, share and busy fraction are 0 of 0: NaN; so is the share of matrix work."""
+    found = summary(kernels(kernel("a", 5, 0)))
+    assert [("a", 1, 0)] == tuples(found, "name", "count", "total_ns")
+    assert found[["share_frac", "gpu_busy_frac"]].isna().all(axis=None)
+    assert np.isnan(precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())["share_frac"]).all()
 
 
 def test_grid_tells_launches_of_a_name_apart() -> None:
     """One full name with two grids and two block sizes makes a row each; unknown sizes are a size of their own."""
     launches = [(4, 128), (4, 256), (8, 128), (4, 128), (None, None)]
     rows = [kernel("a", 10 * i, 1 + i, grid_blocks=g, block_threads=b) for i, (g, b) in enumerate(launches)]
-    found = summary(kernels(*rows), by="grid")
-    assert found["total_ns"].tolist() == [5, 5, 3, 2]
-    assert found["count"].tolist() == [2, 1, 1, 1]
-    assert found["grid_blocks"].fillna(-1).tolist() == [4, -1, 8, 4]
-    assert found["block_threads"].fillna(-1).tolist() == [128, -1, 128, 256]
+    found = summary(kernels(*rows), by="grid").fillna({"grid_blocks": -1, "block_threads": -1})
+    expected = [(5, 2, 4, 128), (5, 1, -1, -1), (3, 1, 8, 128), (2, 1, 4, 256)]
+    assert expected == tuples(found, "total_ns", "count", "grid_blocks", "block_threads")
 
 
-def test_family_of_a_name() -> None:
-    """The family stands beside the name where all its kernels have it, and is missing where they differ."""
-    found = summary(
-        kernels(
-            kernel("a", 0, 9, family="gemm"),
-            kernel("b", 10, 5, family="gemm"),
-            kernel("b", 20, 1, family="copy"),
-            kernel("a", 30, 9, family="gemm"),
-        )
-    )
-    assert found["family"].astype(object).where(found["family"].notna(), "missing").tolist() == ["gemm", "missing"]
+def test_families_of_names() -> None:
+    """The family stands beside the name where all its kernels have it, and is missing where they differ.
 
-
-def test_by_family() -> None:
-    """Grouped by family the family is the key, and there is no second column of it."""
-    found = summary(kernels(kernel("a", 0, 9, family="gemm"), kernel("b", 10, 5, family="gemm")), by="family")
+    Grouped by family the family is the key, and there is no second column of it.
+    """
+    of_a = kernel("a", 0, 9, family="gemm"), kernel("a", 30, 9, family="gemm")
+    found = summary(kernels(*of_a, kernel("b", 10, 5, family="gemm"), kernel("b", 20, 1, family="copy")))["family"]
+    assert found.astype(object).where(found.notna(), "missing").tolist() == ["gemm", "missing"]
+    found = summary(kernels(of_a[0], kernel("b", 10, 5, family="gemm")), by="family")
     assert found.columns[:2].tolist() == ["family", "count"]
-    assert found[["family", "count", "total_ns"]].to_numpy().tolist() == [["gemm", 2, 14]]
+    assert [("gemm", 2, 14)] == tuples(found, "family", "count", "total_ns")
 
 
-def test_short_names_do_not_group_full_names() -> None:
-    """Two full names with one short name are one row by name and two by full name."""
+def test_names_and_their_order() -> None:
+    """Two full names with one short name are one row by name and two by full name.
+
+    Of equal totals the one with more launches comes first, then the alphabet.
+    """
     frame = kernels(kernel("Kernel", 0, 9, full_name="Kernel<int>"), kernel("Kernel", 10, 5, full_name="Kernel<long>"))
     assert (len(summary(frame)), len(summary(frame, by="full_name"))) == (1, 2)
-
-
-def test_ties_are_in_the_order_of_count_and_name() -> None:
-    """Of equal totals the one with more launches comes first, then the alphabet."""
     found = summary(kernels(kernel("c", 0, 4), kernel("b", 10, 4), kernel("a", 20, 2), kernel("a", 30, 2)))
     assert found["name"].tolist() == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("by", KEYS)
-def test_empty(by: str) -> None:
-    """No kernels, no rows, the same columns and types."""
-    some = summary(kernels(kernel("a", 0, 1)), by=by)
-    assert some.dtypes.astype(str).to_dict() == summary(KERNELS.empty(), by=by).dtypes.astype(str).to_dict()
-    assert summary(KERNELS.empty(), by=by, window=(0, 5)).empty
-
-
-def test_kernels_of_no_duration() -> None:
-    """Where nothing lasts, share and busy fraction are 0 of 0: NaN."""
-    found = summary(kernels(kernel("a", 5, 0)))
-    assert found.loc[0, ["count", "total_ns"]].tolist() == [1, 0]
-    assert found[["share_frac", "gpu_busy_frac"]].isna().all(axis=None)
+def test_no_kernels_and_unknown_groupings() -> None:
+    """No kernels, no rows, the same columns and types; the groupings are named."""
+    for by in KEYS:
+        some = summary(kernels(kernel("a", 0, 1)), by=by)
+        assert some.dtypes.astype(str).to_dict() == summary(KERNELS.empty(), by=by).dtypes.astype(str).to_dict()
+        assert summary(KERNELS.empty(), by=by, window=(0, 5)).empty
+    with pytest.raises(ValueError, match=r"by: 'stream' is not one of \['name', 'full_name', 'family', 'grid'\]"):
+        summary(KERNELS.empty(), by="stream")
 
 
 def random_kernels(seed: int) -> pd.DataFrame:
@@ -160,12 +163,6 @@ def test_rows_sum_to_the_table() -> None:
         assert found["gpu_busy_frac"].between(0, 1).all()
 
 
-def test_an_unknown_grouping_is_refused() -> None:
-    """The groupings are named."""
-    with pytest.raises(ValueError, match=r"by: 'stream' is not one of \['name', 'full_name', 'family', 'grid'\]"):
-        summary(KERNELS.empty(), by="stream")
-
-
 SGEMM = "ampere_sgemm_128x64_tn"
 BF16 = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn"
 TF32 = "cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4"
@@ -180,16 +177,22 @@ def matrix(full_name: str, dur: int, family: str = "gemm", **more: Any) -> dict[
 def found(*rows: dict[str, Any], dtypes: str | None = None, **more: Any) -> list[tuple[Any, ...]]:
     """Rows of the shares of kernels launched in one operator with inputs of these types."""
     table = kernels(*({"correlation": 1, **row} for row in rows))
-    frame, call = ops(op("aten::mm", 0, 9, dtypes=dtypes)), api_calls({"start_ns": 5, "dur_ns": 1, "correlation": 1})
-    return list(precision(frame, table, call, **more).itertuples(index=False, name=None))
+    of_call = ops(op("aten::mm", 0, 9, dtypes=dtypes)), table, api_calls(call(5, 6, correlation=1))
+    return list(precision(*of_call, **more).itertuples(index=False, name=None))
 
 
 def test_precision_worked_by_hand() -> None:
-    """60 ns in bf16 on tensor cores and 40 in fp32 without: shares 0.6 and 0.4, mixed precision is active."""
+    """60 ns in bf16 on tensor cores and 40 in fp32 without: shares 0.6 and 0.4, mixed precision is active.
+
+    Of 80 ns 20 are in bf16 and 30 unknown: 0.25 and 0.375. Of a kernel 100..140 the window 110..120 holds 10 ns.
+    """
     rows = matrix(BF16, 35), matrix(SGEMM, 40), matrix(BF16, 25)
     expected = [("gemm", "bf16", "yes", "name", 2, 60, 0.6), ("gemm", "fp32", "no", "name", 1, 40, 0.4)]
     assert expected == found(*rows)
-    assert Mixed(True, 0.6, 0.0, 100) == mixed(precision(OPS.empty(), kernels(*rows), API_CALLS.empty()))
+    other = matrix(BF16, 20), matrix(NAMELESS, 30), matrix(SGEMM, 30)
+    said = [mixed(precision(OPS.empty(), kernels(*some), API_CALLS.empty())) for some in (rows, other)]
+    assert [Mixed(True, 0.6, 0.0, 100), Mixed(None, 0.25, 0.375, 80)] == said
+    assert [10] == [row[5] for row in found(matrix(BF16, 40), window=(110, 120))]
 
 
 def test_other_families_are_left_out() -> None:
@@ -215,22 +218,25 @@ def test_other_families_are_left_out() -> None:
 def test_operands_where_the_name_does_not_say(dtypes: str | None, expected: str | None) -> None:
     """The first input with a number format gives that of a kernel whose name has none."""
     source = "none" if expected is None else "operands"
-    assert [("gemm", expected or "unknown", "unknown", source, 1, 10, 1.0)] == found(
-        matrix(NAMELESS, 10), dtypes=dtypes
-    )
-
-
-def test_the_name_counts_before_the_operands() -> None:
-    """float32 inputs of a TF32 kernel are multiplied in TF32."""
-    assert [("gemm", "tf32", "yes", "name", 1, 10, 1.0)] == found(matrix(TF32, 10), dtypes='["float","float"]')
+    row = "gemm", expected or "unknown", "unknown", source, 1, 10, 1.0
+    assert [row] == found(matrix(NAMELESS, 10), dtypes=dtypes)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("zgemm_kernel", "fp64"), ("cgemm_kernel", "fp32"), ("void gemm<long>(int)", "unknown")]
+    ("name", "dtypes", "expected"),
+    [
+        (TF32, '["float","float"]', ("tf32", "yes", "name")),
+        ("zgemm_kernel", None, ("fp64", "no", "name")),
+        ("cgemm_kernel", None, ("fp32", "no", "name")),
+        ("void gemm<long>(int)", None, ("unknown", "unknown", "none")),
+    ],
 )
-def test_complex_and_integer_names(name: str, expected: str) -> None:
-    """Complex numbers count as their parts, 64-bit integers as none of the formats."""
-    assert [expected] == [row[1] for row in found(matrix(name, 10))]
+def test_the_name_counts_before_the_operands(name: str, dtypes: str | None, expected: tuple[str, ...]) -> None:
+    """float32 inputs of a TF32 kernel are multiplied in TF32.
+
+    Complex numbers count as their parts, 64-bit integers as none of the formats.
+    """
+    assert [("gemm", *expected, 1, 10, 1.0)] == found(matrix(name, 10), dtypes=dtypes)
 
 
 @pytest.mark.parametrize(
@@ -249,17 +255,6 @@ def test_mixed(times: dict[str, int], active: bool | None) -> None:
     """At least half in 8 or 16 bits is yes; TF32 is not; no answer where what is unknown would decide."""
     table = kernels(*(matrix(name, dur) for name, dur in times.items()))
     assert active is mixed(precision(OPS.empty(), table, API_CALLS.empty())).active
-
-
-def test_mixed_says_of_what() -> None:
-    """Of 80 ns 20 are in bf16 and 30 unknown: 0.25 and 0.375."""
-    table = kernels(matrix(BF16, 20), matrix(NAMELESS, 30), matrix(SGEMM, 30))
-    assert Mixed(None, 0.25, 0.375, 80) == mixed(precision(OPS.empty(), table, API_CALLS.empty()))
-
-
-def test_precision_window_cuts_kernels() -> None:
-    """Of a kernel 100..140 the window 110..120 holds 10 ns."""
-    assert [10] == [row[5] for row in found(matrix(BF16, 40), window=(110, 120))]
 
 
 def test_rows_add_up() -> None:
@@ -287,11 +282,6 @@ def test_no_matrix_work_has_no_answer() -> None:
     assert np.isnan(answer.reduced_frac)
     with pytest.raises(SchemaError, match="'SHARES' does not match"):
         mixed(KERNELS.empty())
-
-
-def test_precision_kernels_of_no_duration() -> None:
-    """Where matrix work takes no time its share is 0 of 0: NaN."""
-    assert np.isnan(found(matrix(BF16, 0))[0][-1])
 
 
 def timeline(*rows: tuple[str, int, int]) -> pd.DataFrame:
@@ -348,23 +338,16 @@ def test_how_by_hand(there: str, here: str, how: str) -> None:
     assert pd.isna(found["name"]) if how == "none" else names.short(there) == found["name"]
 
 
-def test_function_names_alone_need_grid_and_block() -> None:
-    """Without namespaces a launch of another grid, or one that fits two kernels, matches nothing."""
+def test_grid_and_block_choose_among_launches() -> None:
+    """Without namespaces a launch of another grid, or one that fits two kernels, matches nothing; nor does nothing.
+
+    Launches of a grid that the timeline has speak for the kernel; others only where there is none of them.
+    """
     there = timeline(("a::f<T>(int)", 8, 128), ("b::f<T>(int)", 4, 64), ("c::f<T>(int)", 4, 64))
     found = matched(there, measured(("f<U>(int)", 8, 128), ("f<U>(int)", 9, 128), ("f<U>(int)", 4, 64)))
     assert ["base", "none", "none"] == found["matched_by"].tolist()
-
-
-def test_grid_and_block_choose_among_launches() -> None:
-    """Launches of a grid that the timeline has speak for the kernel; others only where there is none of them."""
-    there = timeline(("f", 8, 128), ("g", 8, 128))
-    found = matched(there, measured(("f", 8, 128), ("f", 99, 128), ("f", 8, 64), ("g", 99, 128)))
-    assert [True, False, False, False] == found["same_grid"].tolist()
-    assert [True, False, False, True] == found["counts"].tolist()
-
-
-def test_empty_tables() -> None:
-    """Nothing on either side matches nothing."""
-    assert 0 == len(matched(KERNELS.empty(), LAUNCHES.empty()))
-    assert 0 == len(matched(timeline(("f", 1, 1)), LAUNCHES.empty()))
+    there, here = timeline(("f", 8, 128), ("g", 8, 128)), [("f", 8, 128), ("f", 99, 128), ("f", 8, 64), ("g", 99, 128)]
+    found = matched(there, measured(*here))
+    assert [(True, True), (False, False), (False, False), (False, True)] == tuples(found, "same_grid", "counts")
+    assert 0 == len(matched(KERNELS.empty(), LAUNCHES.empty())) == len(matched(there, LAUNCHES.empty()))
     assert ["none"] == matched(KERNELS.empty(), measured(("f", 1, 1)))["matched_by"].tolist()

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, copies
+from analysis.spans import call, steps
+from frames import api_calls, copies, tuples
+from ops import op, ops
 
 import perfkit
 from perfkit.analysis.memory import (
@@ -29,7 +31,7 @@ from perfkit.analysis.memory import (
 )
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
-from perfkit.tables import COPIES, OPS, SAMPLES
+from perfkit.tables import COPIES, SAMPLES
 
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
@@ -51,24 +53,18 @@ def both(*tables: pd.DataFrame) -> pd.DataFrame:
 LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
 
 
-def test_timeline_by_hand() -> None:
-    """A level per event, allocated and reserved side by side."""
-    found = timeline(samples(*LEVELS))
-    assert [list(level) for level in LEVELS] == found[
-        ["time_ns", "allocated_bytes", "reserved_bytes"]
-    ].to_numpy().tolist()
+def test_levels_peak_and_fragmentation_by_hand() -> None:
+    """A level per event, allocated and reserved side by side. Most is allocated from 10 on, 8 of 10; later 20 reserved.
 
-
-def test_peak_by_hand() -> None:
-    """Most is allocated from 10 on, 8 of 10 reserved; later 20 are reserved."""
-    found = peak(samples(*LEVELS)).iloc[0]
-    assert (8, 10, 10, 20) == tuple(found[["allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes"]])
-
-
-def steps(*spans: tuple[int, int], steady: bool = True) -> pd.DataFrame:
-    """STEPS of rank 0 with start and end."""
-    rows = [{"rank": 0, "step": i, "name": "s", "start_ns": a, "dur_ns": b - a} for i, (a, b) in enumerate(spans)]
-    return STEPS.make(pd.DataFrame(rows).assign(steady=steady, how="nvtx"))
+    (10 - 8) / 10 = 0.2 at the peak, as in the definition; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50.
+    """
+    frame = samples(*LEVELS)
+    assert list(LEVELS) == tuples(timeline(frame), "time_ns", "allocated_bytes", "reserved_bytes")
+    most = tuples(peak(frame), "allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes")
+    assert [(8, 10, 10, 20)] == most
+    found = fragmentation(frame).iloc[0]
+    assert (0.2, 0.8) == (found["peak_frac"], found["max_frac"])
+    assert found["mean_frac"] == pytest.approx(0.4, rel=1e-15)
 
 
 def test_growth_by_hand() -> None:
@@ -118,14 +114,6 @@ def test_memory_of_operators_is_what_pytorch_says(torch: Any, tmp_path: Path) ->
     }
 
 
-def test_fragmentation_by_hand() -> None:
-    """(10 - 8) / 10 = 0.2 at the peak, as in the definition; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50."""
-    found = fragmentation(samples(*LEVELS)).iloc[0]
-    assert 0.2 == found["peak_frac"]
-    assert found["mean_frac"] == pytest.approx(0.4, rel=1e-15)
-    assert 0.8 == found["max_frac"]
-
-
 def test_events_at_one_time() -> None:
     """The n-th allocated and the n-th reserved level of a time belong together, in their order."""
     found = timeline(samples((5, 1, 10), (5, 9, 20), (5, 3, 30)))
@@ -141,14 +129,10 @@ def test_reserved_not_recorded() -> None:
     assert [True, False] == fragmentation(frame)["max_frac"].isna().tolist()
 
 
-def test_nothing_reserved() -> None:
-    """0 of 0 reserved bytes are NaN, and weigh nothing in the mean."""
+def test_levels_of_which_there_is_no_share() -> None:
+    """0 of 0 reserved bytes are NaN, and weigh nothing in the mean; one level spans no time, and has no mean."""
     found = fragmentation(samples((0, 0, 0), (10, 5, 10), (20, 5, 10))).iloc[0]
     assert [0.5, 0.5, 0.5] == found[["peak_frac", "mean_frac", "max_frac"]].tolist()
-
-
-def test_single_level() -> None:
-    """One level spans no time: there is no mean over it."""
     found = fragmentation(samples((5, 5, 10))).iloc[0]
     assert (0.5, 0.5) == (found["peak_frac"], found["max_frac"])
     assert np.isnan(found["mean_frac"])
@@ -157,9 +141,7 @@ def test_single_level() -> None:
 def test_devices_and_ranks_are_apart() -> None:
     """Each device of each rank has its own levels and peak."""
     frame = both(samples(*LEVELS), samples((3, 1, 10), gpu=1), samples((3, 2, 40), rank=1))
-    assert [(0, 0, 8), (0, 1, 1), (1, 0, 2)] == list(
-        peak(frame)[["rank", "gpu", "allocated_bytes"]].itertuples(index=False, name=None)
-    )
+    assert [(0, 0, 8), (0, 1, 1), (1, 0, 2)] == tuples(peak(frame), "rank", "gpu", "allocated_bytes")
 
 
 def test_window_keeps_the_level_at_its_start() -> None:
@@ -196,25 +178,24 @@ def test_levels_by_following_the_events(seed: int) -> None:
 
 
 def test_bins_by_hand() -> None:
-    """Four bins on [0, 51): 2, then 8 from 10 on; 8 held from before; 8 until 40; 4 at last, reserved 10, then 20."""
-    found = bins(timeline(samples(*LEVELS)), bins=4)
-    assert [[0, 12], [12, 13], [25, 13], [38, 13]] == found[["start_ns", "dur_ns"]].to_numpy().tolist()
-    levels = found[["min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"]]
-    assert [[2, 8, 10], [8, 8, 10], [8, 8, 10], [4, 8, 20]] == levels.to_numpy().tolist()
+    """Four bins on [0, 51): 2, then 8 from 10 on; 8 held from before; 8 until 40; 4 at last, reserved 10, then 20.
 
-
-def test_a_level_that_ends_with_a_bin_is_not_in_the_next() -> None:
-    """8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there."""
-    found = bins(timeline(samples(*LEVELS)), bins=2, window=(0, 80))
-    assert [(0, 8), (40, 4)] == list(found[["start_ns", "max_allocated_bytes"]].itertuples(index=False, name=None))
-
-
-def test_levels_of_no_duration_count_in_their_bin() -> None:
-    """9 of the three levels at 5 ns is the peak: it is in the bin, and in no later one."""
-    found = bins(timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None))))
-    assert [[1, 9, 10], [3, 3, None]] == [
-        [None if pd.isna(value) else value for value in row] for row in found.iloc[:, 4:].to_numpy(object).tolist()
+    8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there. 9 of the three levels at 5 ns is the
+    peak: it is in the bin, and in no later one. Levels at 0 and 2 ns asked for in 500 bins come in 3 of 1 ns.
+    """
+    levels = "min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"
+    assert tuples(bins(timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *levels) == [
+        (0, 12, 2, 8, 10),
+        (12, 13, 8, 8, 10),
+        (25, 13, 8, 8, 10),
+        (38, 13, 4, 8, 20),
     ]
+    found = bins(timeline(samples(*LEVELS)), bins=2, window=(0, 80))
+    assert [(0, 8), (40, 4)] == tuples(found, "start_ns", "max_allocated_bytes")
+    found = bins(timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None)))).astype(object)
+    assert [(1, 9, 10), (3, 3, None)] == tuples(found.where(found.notna(), None), *levels)
+    assert [1, 1, 1] == bins(timeline(samples((0, 1, None), (2, 2, None))))["dur_ns"].tolist()
+    assert [1] == bins(timeline(samples((7, 1, None))))["dur_ns"].tolist()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -248,22 +229,17 @@ def test_bins_keep_the_peak() -> None:
     assert {0, 17, 34} == set(found["start_ns"])
 
 
-def test_no_more_bins_than_nanoseconds() -> None:
-    """Levels at 0 and 2 ns asked for in 500 bins come in 3 of 1 ns; one level in one."""
-    assert [1, 1, 1] == bins(timeline(samples((0, 1, None), (2, 2, None))))["dur_ns"].tolist()
-    assert [1] == bins(timeline(samples((7, 1, None))))["dur_ns"].tolist()
-
-
-def test_more_allocated_than_reserved() -> None:
-    """Levels that contradict each other are refused, with the numbers."""
+def test_what_cannot_be_is_refused() -> None:
+    """Levels that contradict each other, with the numbers; no key and unknown keys; no bins; a negative size."""
     with pytest.raises(PerfkitError, match="12 bytes are allocated of 10 reserved on gpu 0 of rank 0 at 7 ns"):
         fragmentation(samples((7, 12, 10)))
-
-
-def test_no_bins_are_refused() -> None:
-    """There is at least one."""
+    for by in ([], ["direction", "name"]):
+        with pytest.raises(ValueError, match=r"is not one or more of \['direction', 'src_memory'"):
+            copied(COPIES.empty(), by=by)
     with pytest.raises(ValueError, match=r"bins: 0 is not at least 1"):
         bins(timeline(samples(*LEVELS)), bins=0)
+    with pytest.raises(ValueError, match="at_most_bytes: -1 is not 0 or more"):
+        small_copies(COPIES.empty(), at_most_bytes=-1)
 
 
 def copy(start: int, dur: int, size: int, **more: Any) -> dict[str, Any]:
@@ -302,16 +278,9 @@ def test_copy_of_no_duration_has_no_rate() -> None:
 
 def test_memory_kinds_are_told_apart() -> None:
     """Pinned, pageable and, for a memset, no source make a row each, by falling time."""
-    found = copied(
-        copies(
-            copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), copy(60, 20, 1, direction="memset", src_memory=None)
-        )
-    )
-    assert found["src_memory"].astype(object).where(found["src_memory"].notna(), "-").tolist() == [
-        "pageable",
-        "-",
-        "pinned",
-    ]
+    memset = copy(60, 20, 1, direction="memset", src_memory=None)
+    found = copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))["src_memory"]
+    assert found.astype(object).where(found.notna(), "-").tolist() == ["pageable", "-", "pinned"]
 
 
 def test_window_cuts_bytes_in_proportion() -> None:
@@ -364,10 +333,10 @@ def test_pageable_copies_of_asynchronous_calls() -> None:
         copy(40, 5, 50, src_memory="pageable"),
     )
     calls = api_calls(
-        {"start_ns": 0, "dur_ns": 1, "name": "cudaMemcpyAsync", "correlation": 1},
-        {"start_ns": 2, "dur_ns": 1, "name": "cudaMemcpy", "correlation": 2},
-        {"start_ns": 4, "dur_ns": 1, "name": "cudaMemcpyAsync", "correlation": 3},
-        {"start_ns": 6, "dur_ns": 1, "name": "cuMemcpyDtoHAsync", "correlation": 4},
+        call(0, 1, "cudaMemcpyAsync", 1),
+        call(2, 3, "cudaMemcpy", 2),
+        call(4, 5, "cudaMemcpyAsync", 3),
+        call(6, 7, "cuMemcpyDtoHAsync", 4),
     )
     found = pageable_async(frame, calls)
     assert found.drop(columns=["rank", "gpu"]).to_numpy().tolist() == [
@@ -380,26 +349,18 @@ def test_pageable_copies_of_asynchronous_calls() -> None:
 def test_correlations_of_another_process_do_not_join(other: dict[str, int]) -> None:
     """Ids are unique within a process only: the call of another process or rank started another copy."""
     frame = copies(copy(0, 1, 10, correlation=1, src_memory="pageable"))
-    calls = api_calls({"start_ns": 0, "dur_ns": 1, "name": "cudaMemcpyAsync", "correlation": 1, **other})
+    calls = api_calls(call(0, 1, "cudaMemcpyAsync", 1, **other))
     assert pageable_async(frame, calls).empty
 
 
 def test_small_copies() -> None:
-    """Two of three H2D copies are at most 64 KiB, the D2H copy is not; a memset is no copy."""
-    found = small_copies(
-        copies(
-            copy(0, 1, 65_536),
-            copy(10, 2, 65_537),
-            copy(20, 4, 0),
-            copy(30, 8, 1_000_000, direction="D2H"),
-            copy(40, 16, 4, direction="memset", src_memory=None),
-        )
-    )
+    """Two of three H2D copies are at most 64 KiB, the D2H copy is not; a memset is no copy.
+
+    Copies outside of a window count neither as small nor as all; one cut by it keeps its size.
+    """
+    sizes = copy(0, 1, 65_536), copy(10, 2, 65_537), copy(20, 4, 0), copy(30, 8, 1_000_000, direction="D2H")
+    found = small_copies(copies(*sizes, copy(40, 16, 4, direction="memset", src_memory=None)))
     assert found.to_numpy().tolist() == [["H2D", 2, 65_536, 5, 2 / 3], ["D2H", 0, 0, 0, 0.0]]
-
-
-def test_small_copies_in_a_window() -> None:
-    """Copies outside the window count neither as small nor as all; one cut by it keeps its size."""
     frame = copies(copy(0, 10, 100), copy(8, 10, 200), copy(50, 5, 10))
     found = small_copies(frame, at_most_bytes=150, window=(5, 20))
     assert found.to_numpy().tolist() == [["H2D", 1, 100, 5, 0.5]]
@@ -442,24 +403,7 @@ def test_memory_of_operators_is_that_of_the_raw_events(name: str, profiles: Path
 
 def test_memory_while_two_threads_run_operators_is_nobodys() -> None:
     """Of changes at 5, 15, 25 and 35 the first is unknown; they are of mm, of either operator, and of none."""
-    ops = [(1, 0, 30, "aten::mm"), (2, 20, 10, "aten::add")]
-    frame = pd.DataFrame(
-        [{"thread": t, "op": t, "start_ns": s, "dur_ns": d, "self_ns": d, "name": n} for t, s, d, n in ops]
-    ).assign(rank=0, process=1, parent=-1, sequence=-1)
     levels = samples((5, 4, None), (15, 10, None), (25, 30, None), (35, 1, None))
-    found = by_operator(levels, OPS.make(frame.assign(shapes=None, dtypes=None, strides=None, concrete=None)))
-    assert [(20, 29), (6, 0)] == list(found[["allocated_bytes", "released_bytes"]].itertuples(index=False, name=None))
+    found = by_operator(levels, ops(op("aten::mm", 0, 30), op("aten::add", 20, 30, thread=2)))
+    assert [(20, 29), (6, 0)] == tuples(found, "allocated_bytes", "released_bytes")
     assert [True, False] == found["name"].isna().tolist()
-
-
-@pytest.mark.parametrize("by", [[], ["direction", "name"]])
-def test_wrong_keys(by: list[str]) -> None:
-    """No key and unknown keys are refused with the legal ones."""
-    with pytest.raises(ValueError, match=r"is not one or more of \['direction', 'src_memory'"):
-        copied(COPIES.empty(), by=by)
-
-
-def test_a_negative_size_is_refused() -> None:
-    """No copy moves less than nothing."""
-    with pytest.raises(ValueError, match="at_most_bytes: -1 is not 0 or more"):
-        small_copies(COPIES.empty(), at_most_bytes=-1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, ranges
+from analysis.spans import call, steps
+from frames import api_calls, kernels, ranges, tuples
 
 import perfkit
 from make import Shape, capture, mlp_a100
@@ -27,12 +29,17 @@ def span(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
 
 def training(number: int, *, prologue: int = 0, begin: int = 0, **more: Any) -> list[dict[str, Any]]:
     """Kernels of 5 ns every 10 ns: a prologue, then steps of 27, each after a pause of 100: 370 ns a step."""
-    rows = [span(begin + 10 * i, 5, f"init_{i}", **more) for i in range(prologue)]
+    rows = every(10, 5, "init_{}", prologue, at=begin, **more)
     begin += 10 * prologue
     for step in range(number):
         at = begin + 370 * step + 100
         rows += [span(at + 10 * i, 5, name, **more) for i, name in enumerate(KERNEL_STEP)]
     return rows
+
+
+def every(period: int, dur: int, name: str, count: int, *, at: int = 0, **more: Any) -> list[dict[str, Any]]:
+    """Ranges of one length, one in each period, numbered in their names."""
+    return [span(at + period * i, dur, name.format(i), **more) for i in range(count)]
 
 
 def named(*durations: int) -> pd.DataFrame:
@@ -47,13 +54,18 @@ def steadiness(*durations: int) -> list[bool]:
 
 
 def test_kernel_sequence_by_hand() -> None:
-    """Four steps of 27 kernels after a prologue of 9: each starts after the pause and lasts 370 ns, the last 265."""
+    """Four steps of 27 kernels after a prologue of 9: each starts after the pause and lasts 370 ns, the last 265.
+
+    Device 1 runs five steps and device 0 three: the five are the steps of the rank. What does not repeat has none.
+    """
     found = detect(RANGES.empty(), kernels(*training(4, prologue=9)))
-    assert found["start_ns"].tolist() == [190, 560, 930, 1300]
-    assert found["dur_ns"].tolist() == [370, 370, 370, 265]
-    assert found["step"].tolist() == [0, 1, 2, 3]
-    assert set(found["how"]) == {"kernel sequence"}
-    assert set(found["name"]) == {"embed"}
+    times = (190, 370), (560, 370), (930, 370), (1300, 265)
+    assert tuples(found, "step", "start_ns", "dur_ns", "how", "name") == [
+        (i, *time, "kernel sequence", "embed") for i, time in enumerate(times)
+    ]
+    found = detect(RANGES.empty(), kernels(*training(3), *training(5, begin=7, gpu=1)))
+    assert found["start_ns"].tolist() == [107 + 370 * i for i in range(5)]
+    assert detect(ranges(span(0, 9, "main")), kernels(*training(2, prologue=30))).empty
 
 
 def test_layers_of_one_graph_are_no_iterations() -> None:
@@ -63,51 +75,35 @@ def test_layers_of_one_graph_are_no_iterations() -> None:
     assert [0, 4] == [len(detect(RANGES.empty(), kernels(*rows))) for rows in (one, each)]
 
 
-def test_no_repetition_is_no_error() -> None:
-    """Kernels and ranges that do not repeat have no steps."""
-    assert detect(ranges(span(0, 9, "main")), kernels(*training(2, prologue=30))).empty
-
-
 def test_named_ranges_come_before_the_kernel_sequence() -> None:
     """Where the program names its steps, the kernels inside are not asked."""
-    spans = ranges(*(span(100 + 370 * i, 300, f"Step {i}") for i in range(4)))
-    found = detect(spans, kernels(*training(4)))
-    assert found["how"].tolist() == ["nvtx"] * 4
-    assert found["name"].tolist() == ["Step 0", "Step 1", "Step 2", "Step 3"]
+    found = detect(ranges(*every(370, 300, "Step {}", 4, at=100)), kernels(*training(4)))
+    assert [("nvtx", f"Step {i}") for i in range(4)] == tuples(found, "how", "name")
 
 
 @pytest.mark.parametrize("marked", [{"name": "ProfilerStep#{}"}, {"name": "anything", "kind": "step"}])
 def test_steps_of_the_profiler_come_first(marked: dict[str, str]) -> None:
     """ProfilerStep#N, or ranges of kind step, are the steps, be they two; those of a thread with fewer are left out."""
-    spans = [span(1000 * i, 900, marked["name"].format(i), kind=marked.get("kind", "push_pop")) for i in range(2)]
-    spans += [span(100 * i, 90, f"Batch {i}", depth=1) for i in range(20)]
-    spans.append({**spans[0], "thread": 7})
-    found = detect(ranges(*spans), KERNELS.empty())
-    assert found[["start_ns", "dur_ns", "how"]].to_numpy().tolist() == [
-        [0, 900, "profiler step"],
-        [1000, 900, "profiler step"],
-    ]
-
-
-def test_device_with_most_kernels_tells() -> None:
-    """Device 1 runs five steps and device 0 three: the five are the steps of the rank."""
-    found = detect(RANGES.empty(), kernels(*training(3), *training(5, begin=7, gpu=1)))
-    assert found["start_ns"].tolist() == [107 + 370 * i for i in range(5)]
+    spans = [*every(1000, 900, count=2, **marked), *every(100, 90, "Batch {}", 20, depth=1)]
+    found = detect(ranges(*spans, {**spans[0], "thread": 7}), KERNELS.empty())
+    expected = [(0, 900, "profiler step"), (1000, 900, "profiler step")]
+    assert expected == tuples(found, "start_ns", "dur_ns", "how")
 
 
 def test_ranks_have_steps_of_their_own() -> None:
     """Rank 0 names its steps, rank 2 does not: each is found its own way and numbered from 0; rank 1 has none."""
-    spans = ranges(*(span(50 * i, 50, f"Step {i}") for i in range(3)), span(0, 5, "main", rank=1))
+    spans = ranges(*every(50, 50, "Step {}", 3), span(0, 5, "main", rank=1))
     found = detect(spans, kernels(*training(4, rank=2)))
-    assert found["rank"].tolist() == [0, 0, 0, 2, 2, 2, 2]
-    assert found["step"].tolist() == [0, 1, 2, 0, 1, 2, 3]
-    assert found["how"].tolist() == ["nvtx"] * 3 + ["kernel sequence"] * 4
+    expected = [*((0, i, "nvtx") for i in range(3)), *((2, i, "kernel sequence") for i in range(4))]
+    assert expected == tuples(found, "rank", "step", "how")
 
 
-def test_window_keeps_whole_steps() -> None:
-    """Of steps 0..100, 100..200, ... the window 50..350 holds steps 1 and 2 whole, under their numbers."""
+def test_windows_and_steady_steps_keep_numbers() -> None:
+    """Of steps 0..100, 100..200, ... the window 50..350 holds 1 and 2 whole; the typical steps keep their columns."""
     found = detect(named(*[100] * 6), KERNELS.empty(), window=(50, 350))
-    assert found[["step", "start_ns", "dur_ns"]].to_numpy().tolist() == [[1, 100, 100], [2, 200, 100]]
+    assert [(1, 100, 100), (2, 200, 100)] == tuples(found, "step", "start_ns", "dur_ns")
+    kept = steady(detect(named(900, 100, 100, 100), KERNELS.empty()))
+    assert (STEPS.column_names, [1, 2, 3]) == (kept.columns.tolist(), kept["step"].tolist())
 
 
 def test_which_steps_are_steady() -> None:
@@ -126,14 +122,6 @@ def test_which_steps_are_steady() -> None:
     assert steadiness(*[100] * 5, 70) == [True] * 6
 
 
-def test_steady_keeps_rows_and_numbers() -> None:
-    """The typical steps keep their numbers and columns."""
-    steps = detect(named(900, 100, 100, 100), KERNELS.empty())
-    kept = steady(steps)
-    assert kept["step"].tolist() == [1, 2, 3]
-    assert kept.columns.tolist() == STEPS.column_names
-
-
 def test_order_of_ranks_does_not_matter() -> None:
     """Kernels of two ranks that are not in the table's order have the same steps."""
     frame = kernels(*training(4), *training(5, rank=1))
@@ -144,23 +132,17 @@ def test_order_of_ranks_does_not_matter() -> None:
 NONE = np.zeros(0, np.int64)
 
 
-def named_range(start: int, end: int, name: str, **more: Any) -> dict[str, Any]:
-    """A range from start to end."""
-    return {"start_ns": start, "dur_ns": end - start, "name": name, **more}
-
-
 def found(spans: Iterable[dict[str, Any]], launched: np.ndarray = NONE) -> list[tuple[int, int, str]]:
     """Start, length and name of the iterations."""
-    return [tuple(row) for row in iterations(ranges(*spans), launched).itertuples(index=False)]
+    return tuples(iterations(ranges(*spans), launched), "start_ns", "dur_ns", "name")
 
 
-def loop(number: int, name: str = "Data loading", batch: str = "Batch {}") -> list[dict[str, Any]]:
+LOADING = "Data loading"
+
+
+def loop(number: int) -> list[dict[str, Any]]:
     """Iterations of 100 with 60 of one range and, after a break of 10, 20 of another."""
-    parts = [
-        (named_range(100 * i, 100 * i + 60, name), named_range(100 * i + 70, 100 * i + 90, batch.format(i)))
-        for i in range(number)
-    ]
-    return [part for pair in parts for part in pair]
+    return [*every(100, 60, LOADING, number), *every(100, 20, "Batch {}", number, at=70)]
 
 
 @pytest.mark.parametrize(
@@ -168,119 +150,82 @@ def loop(number: int, name: str = "Data loading", batch: str = "Batch {}") -> li
 )
 def test_a_range_called_step_is_the_iteration(name: str) -> None:
     """Ranges called step, iteration, batch or token last as long as they last, whatever lies between them."""
-    spans = [named_range(100 * i, 100 * i + 30, name.format(i)) for i in range(4)]
-    assert found(spans) == [(100 * i, 30, name.format(i).partition(", ")[0]) for i in range(4)]
+    assert found(every(100, 30, name, 4)) == [(100 * i, 30, name.format(i).partition(", ")[0]) for i in range(4)]
 
 
-def test_siblings_are_one_iteration_together() -> None:
-    """Loading and batch repeat together: from one loading to the next, the last to the end of its batch."""
-    assert found(loop(4)) == [
-        (0, 100, "Data loading"),
-        (100, 100, "Data loading"),
-        (200, 100, "Data loading"),
-        (300, 90, "Data loading"),
-    ]
-
-
-def test_iteration_cut_short_is_none() -> None:
-    """A last loading without a batch, where the loader ends, is no iteration."""
-    spans = [*loop(4), named_range(400, 450, "Data loading")]
-    assert found(spans) == [(100 * i, 100, "Data loading") for i in range(3)] + [(300, 90, "Data loading")]
-
-
-def test_a_part_of_an_iteration_is_not_the_iteration() -> None:
-    """Where only the forward pass has a name, an iteration goes from one to the next."""
-    spans = [named_range(100 * i, 100 * i + 30, "forward") for i in range(4)]
-    assert [dur for _, dur, _ in found(spans)] == [100, 100, 100, 30]
-
-
-def test_outermost_level_wins() -> None:
-    """Steps that contain forward and backward are the iterations, epochs around them are not."""
-    spans = [named_range(0, 1000, "Epoch 1"), named_range(1000, 2000, "Epoch 2"), named_range(2000, 3000, "Epoch 3")]
-    spans += [named_range(100 * i, 100 * i + 80, f"Step {i}", depth=1) for i in range(30)]
-    for i in range(30):
-        spans += [
-            named_range(100 * i, 100 * i + 40, "forward", depth=2),
-            named_range(100 * i + 40, 100 * i + 80, "backward", depth=2),
-        ]
-    assert [(100 * i, 80, f"Step {i}") for i in range(30)] == found(spans)
-
-
-def test_first_step_inside_another_range() -> None:
-    """A range around the first step alone does not part it from the others, though it lies deeper."""
-    spans = [named_range(0, 95, "warm-up"), named_range(2, 90, "Step 0", depth=1)]
-    spans += [named_range(100 * i, 100 * i + 90, f"Step {i}") for i in range(1, 5)]
-    assert [name for _, _, name in found(spans)] == [f"Step {i}" for i in range(5)]
-
-
-def test_names_that_tell_win_over_outer_ones() -> None:
-    """Train and Test repeat with each of four epochs, but the batches inside say that they are the iterations."""
-    spans = []
-    for epoch in range(4):
-        spans += [
-            named_range(1000 * epoch, 1000 * epoch + 800, "Train"),
-            named_range(1000 * epoch + 800, 1000 * epoch + 1000, "Test"),
-        ]
-        spans += [
-            named_range(1000 * epoch + 80 * i, 1000 * epoch + 80 * i + 70, f"Batch {i}", depth=1) for i in range(10)
-        ]
-    assert len(found(spans)) == 40
-
-
-def test_numbers_that_name_a_part_are_kept() -> None:
-    """layer_0, layer_1, layer_2 come in every iteration: one of three ranges, not three of one."""
-    spans = [named_range(30 * i, 30 * i + 30, f"layer_{i % 3}") for i in range(15)]
-    assert found(spans) == [(90 * i, 90, "layer_0") for i in range(5)]
-
-
-def test_names_that_a_framework_writes_are_left_out() -> None:
-    """Operators, hooks and epochs repeat too, but nobody named them as iterations."""
-    for name in ("aten::mm, seq = {}", "Optimizer.step#Adam.step", "{{'mod': 'Linear', 'op': {}}}", "epoch {}"):
-        assert found([named_range(10 * i, 10 * i + 9, name.format(i)) for i in range(9)]) == []
-
-
-def test_marks_are_left_out() -> None:
-    """Marks have no duration and show no iteration."""
-    assert found([named_range(10 * i, 10 * i, f"step {i}", kind="mark") for i in range(9)]) == []
-
-
-def test_thread_that_covers_more_time_wins() -> None:
-    """Of two threads with a range per batch, the one whose ranges last longer tells the iterations."""
-    spans = [named_range(100 * i + 5, 100 * i + 90, f"batch {i}", thread=2) for i in range(5)]
-    spans += [named_range(100 * i, 100 * i + 10, f"batch {i}", thread=1) for i in range(5)]
-    assert [start for start, _, _ in found(spans)] == [5, 105, 205, 305, 405]
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        # Loading and batch repeat together: from one loading to the next, the last to the end of its batch.
+        (loop(4), [*((100 * i, 100, LOADING) for i in range(3)), (300, 90, LOADING)]),
+        # A last loading without a batch, where the loader ends, is no iteration.
+        ([*loop(4), span(400, 50, LOADING)], [*((100 * i, 100, LOADING) for i in range(3)), (300, 90, LOADING)]),
+        # A logging range after every third batch is passed over: the batches are named, it is not.
+        (
+            [*loop(9), *every(300, 3, "logging", 3, at=95)],
+            [*((100 * i, 100, LOADING) for i in range(8)), (800, 90, LOADING)],
+        ),
+        # Where only the forward pass has a name, an iteration goes from one to the next.
+        (every(100, 30, "forward", 4), [*((100 * i, 100, "forward") for i in range(3)), (300, 30, "forward")]),
+        # Steps that contain forward and backward are the iterations, epochs around them are not.
+        (
+            [
+                *every(1000, 1000, "Epoch {}", 3),
+                *every(100, 80, "Step {}", 30, depth=1),
+                *every(100, 40, "forward", 30, depth=2),
+                *every(100, 40, "backward", 30, at=40, depth=2),
+            ],
+            [(100 * i, 80, f"Step {i}") for i in range(30)],
+        ),
+        # A range around the first step alone does not part it from the others, though it lies deeper.
+        (
+            [span(0, 95, "warm-up"), span(2, 88, "Step 0", depth=1), *every(100, 90, "Step {}", 5)[1:]],
+            [(2, 88, "Step 0"), *((100 * i, 90, f"Step {i}") for i in range(1, 5))],
+        ),
+        # Train and Test repeat with each of four epochs, but the batches inside say that they are the iterations.
+        (
+            [
+                *every(1000, 800, "Train", 4),
+                *every(1000, 200, "Test", 4, at=800),
+                *(row for at in range(0, 4000, 1000) for row in every(80, 70, "Batch {}", 10, at=at, depth=1)),
+            ],
+            [(at + 80 * i, 70, f"Batch {i}") for at in range(0, 4000, 1000) for i in range(10)],
+        ),
+        # layer_0, layer_1, layer_2 come in every iteration: one of three ranges, not three of one.
+        ([span(30 * i, 30, f"layer_{i % 3}") for i in range(15)], [(90 * i, 90, "layer_0") for i in range(5)]),
+        # Of two threads with a range per batch, the one whose ranges last longer tells the iterations.
+        (
+            [*every(100, 85, "batch {}", 5, at=5, thread=2), *every(100, 10, "batch {}", 5, thread=1)],
+            [(100 * i + 5, 85, f"batch {i}") for i in range(5)],
+        ),
+        # Operators, hooks and epochs repeat too, but nobody named them as iterations.
+        *(
+            (every(10, 9, name, 9), [])
+            for name in ("aten::mm, seq = {}", "Optimizer.step#Adam.step", "{{'mod': 'Linear', 'op': {}}}", "epoch {}")
+        ),
+        # Marks have no duration and show no iteration, and fewer than three are none.
+        (every(10, 0, "step {}", 9, kind="mark"), []),
+        *((loop(number), []) for number in range(3)),
+    ],
+)
+def test_iterations_by_hand(spans: list[dict[str, Any]], expected: list[tuple[int, int, str]]) -> None:
+    """Which of the ranges are the iterations: in the comment of each case."""
+    assert expected == found(spans)
 
 
 def test_kernels_must_start_within_the_iterations() -> None:
     """Three batches that hold two of five kernels are not the program's iterations, with three of five they are."""
-    spans = [named_range(10 * i, 10 * i + 8, f"batch {i}") for i in range(3)]
-    assert found(spans, np.array([3, 15, 60, 80, 90])) == []
-    assert len(found(spans, np.array([3, 15, 19, 80, 90]))) == 3
+    spans = every(10, 8, "batch {}", 3)
+    assert [0, 3] == [len(found(spans, np.array([3, 15, third, 80, 90]))) for third in (60, 19)]
 
 
 def test_other_names_must_repeat_without_breaks_and_start_kernels() -> None:
     """A range that says nothing is an iteration if it fills the time and kernels start in most of its repetitions."""
-    often = [named_range(10 * i, 10 * i + 8, "solve") for i in range(6)]
+    often = every(10, 8, "solve", 6)
     assert len(found(often, np.arange(5, 60, 10))) == 6
     assert found(often, np.array([5, 6, 7])) == []
-    rare = [named_range(i, i + 1, "a") for i in range(0, 900, 300)] + [
-        named_range(i + 1, i + 2, "b") for i in range(0, 900, 300)
-    ]
-    rare += [named_range(i, i + 1, f"other {i}") for i in (150, 450)]
+    rare = [*every(300, 1, "a", 3), *every(300, 1, "b", 3, at=1), *every(300, 1, "other {}", 2, at=150)]
     assert found(rare, np.arange(0, 900, 100)) == []
-
-
-def test_other_siblings_do_not_disturb() -> None:
-    """A logging range after every third batch is passed over: the batches are named, it is not."""
-    spans = loop(9)
-    spans += [named_range(300 * i + 95, 300 * i + 98, "logging") for i in range(3)]
-    assert [start for start, _, _ in found(spans)] == [100 * i for i in range(9)]
-
-
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_too_few(number: int) -> None:
-    """Fewer than three iterations are none."""
-    assert found(loop(number)) == []
 
 
 def test_empty_has_columns() -> None:
@@ -315,6 +260,13 @@ def evenly(first: int, length: int, number: int) -> list[tuple[int, int]]:
     return [(first + i * length, first + (i + 1) * length) for i in range(number)]
 
 
+LAYER = list(range(10))
+VALIDATION = [0, 1, *FORWARD * 12, 2]
+EPOCH = 30 * 226 + 5 * len(VALIDATION)
+# Four micro-batches and an optimiser, whose kernels alone run once.
+MICRO = [*[0, 1, *FORWARD * 6, 2, 3, *BACKWARD * 6] * 4, 5, 6, 7, 8, 9, 30, 31]
+
+
 @pytest.mark.parametrize(
     ("sequence", "expected"),
     [
@@ -324,6 +276,21 @@ def evenly(first: int, length: int, number: int) -> list[tuple[int, int]]:
         ([9, 8, 7, *[1, 2, 3, 4] * 6], evenly(3, 4, 6)),
         ([9, 8, *[1, 2, 3, 4] * 6, 5, 6], evenly(2, 4, 6)),
         ([9, *[1, 2, 3, 4, 5, 6, 7, 8] * 4, 1, 2, 3], evenly(1, 8, 4)),
+        # Fewer than three repetitions are none.
+        *((few, []) for few in ([], [1], [1, 2, 3, 4, 5, 6], [1, 2, 3, 1, 2, 3], [1, 1])),
+        # Of 12 layers within a step, in which many kernels run 12 times, the step is taken: 226 kernels.
+        ([90, 91, 92, *STEP * 40], evenly(3, 226, 40)),
+        # 24 layers of 10 kernels with 4 before and 4 after them: the token of 248 kernels, not the layer.
+        ([100, 101, 102, 103, *LAYER * 24, 104, 105, 106, 107] * 50, evenly(0, 248, 50)),
+        # Four epochs of 30 steps and 5 validation runs: 120 steps, none of them with a validation run inside.
+        (
+            [90, *(STEP * 30 + VALIDATION * 5) * 4],
+            [pair for e in range(4) for pair in evenly(1 + e * EPOCH, 226, 30)],
+        ),
+        # The step starts with the first micro-batch, before the first anchor.
+        (MICRO * 12, evenly(0, len(MICRO), 12)),
+        # A first step that runs 150 kernels of its own in the middle is a step, whole.
+        ([*STEP[:100], *range(300, 450), *STEP[100:], *STEP * 10], [(0, 376), *evenly(376, 226, 10)]),
     ],
 )
 def test_planted_periods(sequence: list[int], expected: list[tuple[int, int]]) -> None:
@@ -331,50 +298,13 @@ def test_planted_periods(sequence: list[int], expected: list[tuple[int, int]]) -
     assert expected == repetitions(sequence)
 
 
-@pytest.mark.parametrize("sequence", [[], [1], [1, 2, 3, 4, 5, 6], [1, 2, 3, 1, 2, 3], [1, 1]])
-def test_too_few_repetitions(sequence: list[int]) -> None:
-    """Fewer than three repetitions are none."""
-    assert repetitions(sequence) == []
-
-
-@pytest.mark.parametrize("names", [2, 10, 300])
-def test_random_sequences_do_not_repeat(names: int) -> None:
-    """Names drawn at random have no period."""
-    assert repetitions(np.random.default_rng(names).integers(0, names, 20_000).tolist()) == []
-
-
-def test_even_distance_alone_is_no_repetition() -> None:
-    """An element after every seven others is no start of a repetition when the others are drawn at random."""
+def test_random_sequences_do_not_repeat() -> None:
+    """Names drawn at random have no period, though one comes after every seven others."""
+    for names in (2, 10, 300):
+        assert repetitions(np.random.default_rng(names).integers(0, names, 20_000).tolist()) == []
     sequence = np.random.default_rng(9).integers(1, 500, 4000)
     sequence[::8] = 0
     assert repetitions(sequence.tolist()) == []
-
-
-def test_layers_are_no_steps() -> None:
-    """Of 12 layers within a step, in which many kernels run 12 times, the step is taken: 226 kernels."""
-    assert evenly(3, 226, 40) == repetitions([90, 91, 92, *STEP * 40])
-
-
-def test_tokens_of_an_inference() -> None:
-    """24 layers of 10 kernels with 4 before and 4 after them: the token of 248 kernels, not the layer."""
-    layer = list(range(10))
-    assert evenly(0, 248, 50) == repetitions([100, 101, 102, 103, *layer * 24, 104, 105, 106, 107] * 50)
-
-
-def test_epochs_are_no_steps() -> None:
-    """Four epochs of 30 steps and 5 validation runs: 120 steps, none of them with a validation run inside."""
-    validation = [0, 1, *FORWARD * 12, 2]
-    stretches = repetitions([90, *(STEP * 30 + validation * 5) * 4])
-    epoch = 30 * 226 + 5 * len(validation)
-    expected = [pair for e in range(4) for pair in evenly(1 + e * epoch, 226, 30)]
-    assert expected == stretches
-
-
-def test_start_before_the_first_anchor() -> None:
-    """Four micro-batches and an optimiser, whose kernels alone run once: the step starts with the first micro-batch."""
-    micro = [0, 1, *FORWARD * 6, 2, 3, *BACKWARD * 6]
-    step = [*micro * 4, 5, 6, 7, 8, 9, 30, 31]
-    assert evenly(0, len(step), 12) == repetitions(step * 12)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -400,24 +330,15 @@ def test_warm_up_of_other_kernels_is_no_repetition() -> None:
     assert evenly(1000, 226, 20) == repetitions([*tuning, *STEP * 20])[-20:]
 
 
-def test_first_repetition_may_be_longer() -> None:
-    """A first step that runs 150 kernels of its own in the middle is a step, whole."""
-    first = [*STEP[:100], *range(300, 450), *STEP[100:]]
-    assert [(0, 376), *evenly(376, 226, 10)] == repetitions([*first, *STEP * 10])
-
-
 def test_repetition_starts_after_the_longest_pause() -> None:
-    """With a pause of 100 before every element 3 of 1 2 3 4, a repetition is 3 4 1 2; the capture starts with 1."""
+    """With a pause of 100 before every element 3 of 1 2 3 4, a repetition is 3 4 1 2; the capture starts with 1.
+
+    Pauses that are about the same everywhere say nothing: the first element starts the repetition.
+    """
     sequence = [1, 2, 3, 4] * 6
     pause = np.array([0 if code != 3 else 100 for code in sequence], np.int64)
     assert evenly(2, 4, 5) == repetitions(sequence, pause)
-
-
-def test_even_pauses_do_not_move_the_start() -> None:
-    """Pauses that are about the same everywhere say nothing: the first element starts the repetition."""
-    sequence = [1, 2, 3, 4] * 6
-    pause = np.random.default_rng(2).integers(90, 110, 24)
-    assert evenly(0, 4, 6) == repetitions(sequence, pause)
+    assert evenly(0, 4, 6) == repetitions(sequence, np.random.default_rng(2).integers(90, 110, 24))
 
 
 def test_pause_finds_the_start_of_uneven_repetitions() -> None:
@@ -463,33 +384,18 @@ SHAPES = {
 }
 
 
-@pytest.fixture(params=SHAPES)
-def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[perfkit.Run, dict[str, Any]]:
-    """A capture of 40 steps, and what is true of it."""
-    shape = SHAPES[request.param]
-    path = tmp_path / "run.sqlite"
-    truth = capture(path, kernels=40 * shape.kernels_per_step, shape=shape)
-    return perfkit.load(path), truth
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_steps_of_simulated_captures(shape: Shape, tmp_path: Path) -> None:
+    """Of 40 steps ranges called step are found, each with its length; without ranges as many are found.
 
-
-def test_named_steps(simulated: tuple[perfkit.Run, dict[str, Any]]) -> None:
-    """Ranges called step are found, each with its length."""
-    run, truth = simulated
-    found = detect(run.ranges, run.kernels)
-    assert found["how"].unique().tolist() == ["nvtx"]
-    assert len(found) == truth["steps"]["count"]
-    assert found["name"].tolist() == [f"step {i}" for i in range(len(found))]
-
-
-def test_steps_from_kernels(simulated: tuple[perfkit.Run, dict[str, Any]]) -> None:
-    """Without ranges as many steps are found, and each kernel step starts within the range of its step."""
-    run, truth = simulated
-    named = detect(run.ranges, run.kernels)
-    found = detect(RANGES.empty(), run.kernels)
-    assert found["how"].unique().tolist() == ["kernel sequence"]
-    assert len(found) == truth["steps"]["count"]
-    inside = found["start_ns"].between(named["start_ns"], named["start_ns"] + named["dur_ns"])
-    assert inside.all()
+    Each kernel step starts within the range of its step.
+    """
+    truth = capture(tmp_path / "run.sqlite", kernels=40 * shape.kernels_per_step, shape=shape)
+    run = perfkit.load(tmp_path / "run.sqlite")
+    named, found = detect(run.ranges, run.kernels), detect(RANGES.empty(), run.kernels)
+    assert tuples(named, "how", "name") == [("nvtx", f"step {i}") for i in range(truth["steps"]["count"])]
+    assert found["how"].tolist() == ["kernel sequence"] * truth["steps"]["count"]
+    assert found["start_ns"].between(named["start_ns"], named["start_ns"] + named["dur_ns"]).all()
 
 
 def test_two_processes(tmp_path: Path) -> None:
@@ -518,9 +424,8 @@ def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
     """Steps of 9, then 4 ms with a straggler each: the second phase. Steps that vary are one phase."""
 
     def phase(lengths: list[int]) -> list[int]:
-        ends = np.cumsum(lengths)
-        rows = {"rank": 0, "step": range(len(lengths)), "start_ns": ends - lengths, "dur_ns": lengths, "name": "s"}
-        return last_phase(STEPS.make(pd.DataFrame(rows).assign(how="nvtx", steady=True)))["dur_ns"].tolist()
+        ends = np.cumsum(lengths).tolist()
+        return last_phase(steps(*pairwise([0, *ends])))["dur_ns"].tolist()
 
     assert [4] * 9 + [8] + [4] * 10 == phase([9] * 12 + [3] + [9] * 7 + [4] * 9 + [8] + [4] * 10)
     assert [2] * 12 == phase([9] * 12 + [4] * 12 + [2] * 12)
@@ -530,11 +435,6 @@ def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
 
 def test_the_step_of_the_gpu_lasts_to_the_first_kernel_of_the_next_step() -> None:
     """The CPU starts a step every 10 ns, the GPU every 15: 15, and 12 to the end of the last kernel."""
-    found = STEPS.make(
-        pd.DataFrame({"rank": 0, "step": range(3), "start_ns": [0, 10, 20], "dur_ns": 10, "name": "s"}).assign(
-            how="nvtx", steady=True
-        )
-    )
-    calls = api_calls(*({"start_ns": 10 * i + 2, "dur_ns": 1, "correlation": i, "name": "l"} for i in range(3)))
+    calls = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in range(3)))
     work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
-    assert [15, 15, 12] == on_gpu(found, work, calls).tolist()
+    assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), work, calls).tolist()

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import loaded, span, us
 from frames import copies, kernels
 from readers.torch_real import TRACES, as_in_the_truth, read
 from real import MFU, OPTIMISED, VECTOR_ADD
 from real import WITH_KERNELS as CAPTURES
 
-import perfkit
 from perfkit.analysis import gaps, host, timeline
 from perfkit.analysis.communication import overlap
 from perfkit.analysis.timeline import KINDS, PARTS, bins, breakdown, busy, samples_mean
@@ -24,11 +24,6 @@ from perfkit.tables import API_CALLS, COPIES, KERNELS, SAMPLES
 
 LENGTH = 300
 DEVICES = [(0, 0), (0, 1), (1, 0)]
-
-
-def us(start: int, end: int, **other: Any) -> dict[str, Any]:
-    """An operation from `start` to `end` microseconds."""
-    return {"start_ns": start * 1000, "dur_ns": (end - start) * 1000, **other}
 
 
 K1, K2, C = us(10, 30), us(20, 40, stream=8), us(35, 60, stream=9, family="communication")
@@ -70,44 +65,38 @@ def numbers(frame: pd.DataFrame) -> list[list[float]]:
     return frame.to_numpy().tolist()
 
 
-def test_busy_of_the_toy_timeline() -> None:
-    """Kernels cover [10,60) = 50 us and with the copy [10,70) = 60 us: 0.5 and 0.6 of 100 us."""
+def test_busy_by_hand() -> None:
+    """Kernels cover [10,60) = 50 us and with the copy [10,70) = 60 us: 0.5 and 0.6 of 100 us, 50/60 and 1 of the span.
+
+    Of K1 alone [10,30) kernels are busy 20 us, but the device with all others still 60 us of 60. 0 of 0 is NaN.
+    """
     assert numbers(busy(TOY, COPY, window=WINDOW)) == [[0, 0, 0, 100_000, 50_000, 60_000, 0.5, 0.6]]
-
-
-def test_busy_without_window_is_of_the_span() -> None:
-    """First start 10 us, last end 70 us: kernels 50/60, everything 60/60."""
     assert numbers(busy(TOY, COPY)) == [[0, 0, 10_000, 60_000, 50_000, 60_000, 50 / 60, 1.0]]
-
-
-def test_busy_counts_others_for_the_device_only() -> None:
-    """Of K1 alone [10,30) kernels are busy 20 us, but the device with all others still 60 us of 60."""
     found = busy(kernels(K1), COPY, others=kernels(K2, C))
     assert numbers(found) == [[0, 0, 10_000, 60_000, 20_000, 60_000, 20 / 60, 1.0]]
-
-
-def test_busy_of_empty_operations_is_missing() -> None:
-    """One kernel of 0 ns: span 0, and 0 of 0 is NaN."""
-    found = busy(kernels({"start_ns": 5, "dur_ns": 0}), COPIES.empty())
+    found = busy(kernels(span(5, 5)), COPIES.empty())
     assert found["span_ns"].tolist() == [0]
     assert found[["kernel_busy_frac", "device_busy_frac"]].isna().all(axis=None)
 
 
-def test_breakdown_of_the_toy_timeline() -> None:
-    """Computation [10,40), communication alone [40,60), copy alone [60,70), idle 10 + 30 us."""
-    assert numbers(breakdown(TOY, COPY, window=WINDOW)) == [[0, 0, 100_000, 30_000, 20_000, 0, 10_000, 40_000]]
+BOTH_COPIES = copies(us(55, 70), us(65, 75, direction="memset"))
 
 
-def test_a_memset_is_computation() -> None:
-    """A memset [65,75) makes computation 30 + 10 and leaves the copy [60,65) exposed."""
-    both = copies(us(55, 70), us(65, 75, direction="memset"))
-    assert numbers(breakdown(TOY, both, window=WINDOW)) == [[0, 0, 100_000, 40_000, 20_000, 0, 5_000, 35_000]]
-
-
-def test_kernels_not_selected_are_a_part_of_their_own() -> None:
-    """K1 selected: computation [10,30), others alone [30,60), copy alone [60,70); their kind does not matter."""
-    found = breakdown(kernels(K1), COPY, others=kernels(K2, C), window=WINDOW)
-    assert numbers(found) == [[0, 0, 100_000, 20_000, 0, 30_000, 10_000, 40_000]]
+@pytest.mark.parametrize(
+    ("kernel", "copy", "others", "parts"),
+    [
+        # Computation [10,40), communication alone [40,60), copy alone [60,70), idle 10 + 30 us.
+        (TOY, COPY, None, [30_000, 20_000, 0, 10_000, 40_000]),
+        # A memset [65,75) makes computation 30 + 10 and leaves the copy [60,65) exposed.
+        (TOY, BOTH_COPIES, None, [40_000, 20_000, 0, 5_000, 35_000]),
+        # K1 selected: computation [10,30), others alone [30,60), copy alone [60,70); their kind does not matter.
+        (kernels(K1), COPY, kernels(K2, C), [20_000, 0, 30_000, 10_000, 40_000]),
+    ],
+    ids=["toy", "memset", "others"],
+)
+def test_breakdown_by_hand(kernel: pd.DataFrame, copy: pd.DataFrame, others: Any, parts: list[int]) -> None:
+    """Parts of [0,100) us, in the comment of each case."""
+    assert numbers(breakdown(kernel, copy, others=others, window=WINDOW)) == [[0, 0, 100_000, *parts]]
 
 
 def test_a_device_without_operation_in_the_window_is_idle() -> None:
@@ -172,35 +161,23 @@ def test_bins_against_marked_nanoseconds(seed: int, count: int) -> None:
     assert numbers(bins(kernel, copy, bins=count, window=(40, 210))) == expected_bins(kernel, copy, edges)
 
 
-def test_bins_of_the_toy_timeline() -> None:
-    """Six bins of 10 us on [10,70): the copy [55,70) fills half of the fifth and all of the sixth."""
+def test_bins_by_hand() -> None:
+    """Six bins of 10 us on [10,70): the copy [55,70) fills half of the fifth and all of the sixth.
+
+    GPU 1 starts at 0, GPU 0 at 50, GPU 2 ends at 100: two bins of 50 ns for all, and 10 ns of work in one each.
+    3 ns asked for in 1000 bins come in 3 bins of 1 ns, 0 ns in none, and there is no timeline of 0 bins.
+    """
     found = bins(TOY, COPY, bins=6)
-    copied = found[found["kind"] == "copy"]
-    assert copied["start_ns"].tolist() == [50_000, 60_000]
-    assert copied["busy_ns"].tolist() == [5_000, 10_000]
-    assert copied["busy_frac"].tolist() == [0.5, 1.0]
-
-
-def test_bins_share_one_axis() -> None:
-    """GPU 1 starts at 0, GPU 0 at 50, GPU 2 ends at 100: two bins of 50 ns for all, and 10 ns of work in one each."""
-    work = [(0, 50), (1, 0), (2, 90)]
-    found = bins(kernels(*({"gpu": gpu, "start_ns": at, "dur_ns": 10} for gpu, at in work)), COPIES.empty(), bins=2)
-    assert numbers(found[["gpu", "start_ns", "dur_ns", "busy_ns"]]) == [
-        [0, 50, 50, 10],
-        [1, 0, 50, 10],
-        [2, 50, 50, 10],
+    assert numbers(found.loc[found["kind"] == "copy", ["start_ns", "busy_ns", "busy_frac"]]) == [
+        [50_000, 5_000, 0.5],
+        [60_000, 10_000, 1.0],
     ]
-
-
-def test_no_more_bins_than_nanoseconds() -> None:
-    """3 ns asked for in 1000 bins come in 3 bins of 1 ns; 0 ns in none."""
-    found = bins(kernels({"start_ns": 4, "dur_ns": 3}), COPIES.empty())
-    assert numbers(found[["start_ns", "dur_ns", "busy_ns"]]) == [[4, 1, 1], [5, 1, 1], [6, 1, 1]]
-    assert len(bins(kernels({"start_ns": 4, "dur_ns": 0}), COPIES.empty())) == 0
-
-
-def test_fewer_than_one_bin() -> None:
-    """There is no timeline of 0 bins."""
+    work = kernels(*(span(at, at + 10, gpu=gpu) for gpu, at in [(0, 50), (1, 0), (2, 90)]))
+    found = bins(work, COPIES.empty(), bins=2)[["gpu", "start_ns", "dur_ns", "busy_ns"]]
+    assert numbers(found) == [[0, 50, 50, 10], [1, 0, 50, 10], [2, 50, 50, 10]]
+    found = bins(kernels(span(4, 7)), COPIES.empty())[["start_ns", "dur_ns", "busy_ns"]]
+    assert numbers(found) == [[4, 1, 1], [5, 1, 1], [6, 1, 1]]
+    assert len(bins(kernels(span(4, 4)), COPIES.empty())) == 0
     with pytest.raises(ValueError, match=r"bins: 0 is not at least 1"):
         bins(TOY, COPY, bins=0)
 
@@ -233,17 +210,18 @@ def drawn_samples(seed: int) -> pd.DataFrame:
 
 
 def test_statistics_worked_by_hand() -> None:
-    """1, 2, 3, 10: mean 16/4 = 4; at 0.05 * 3 = 0.15, 1.15; median 2.5; at 2.85, 3 + 0.85 * 7 = 8.95; maximum 10."""
+    """1, 2, 3, 10: mean 16/4 = 4; at 0.05 * 3 = 0.15, 1.15; median 2.5; at 2.85, 3 + 0.85 * 7 = 8.95; maximum 10.
+
+    Of readings at 9, 10, 19 and 20 ns the window [10,20) has the two in the middle; one without any has no row, and the
+    dtypes of a full answer.
+    """
     found = samples_mean(samples(*((0, 0, time, "power_w", value) for time, value in enumerate([10, 1, 3, 2]))))
     assert found["count"].tolist() == [4]
     assert found[STATISTICS].iloc[0].tolist() == pytest.approx([4, 1.15, 2.5, 8.95, 10], rel=1e-12)
-
-
-def test_the_window_is_half_open() -> None:
-    """Readings at 9, 10, 19 and 20 ns in the window [10,20): the two in the middle."""
     drawn = samples(*((0, 0, time, "power_w", time) for time in (9, 10, 19, 20)))
-    found = samples_mean(drawn, window=(10, 20))
-    assert found[["count", "mean", "max"]].to_numpy().tolist() == [[2, 14.5, 19]]
+    inside, outside = (samples_mean(drawn, window=window) for window in ((10, 20), (21, 30)))
+    assert numbers(inside[["count", "mean", "max"]]) == [[2, 14.5, 19]]
+    assert (0, found.dtypes.astype(str).tolist()) == (len(outside), outside.dtypes.astype(str).tolist())
 
 
 def test_a_reading_that_is_missing_does_not_count() -> None:
@@ -279,13 +257,6 @@ def test_statistics_against_a_loop(seed: int, window: tuple[int, int] | None) ->
         assert (gpu, metric) == (row.gpu, row.metric)
         assert list(row[3:]) == pytest.approx(expected, rel=1e-12)
     assert next(found, None) is None
-
-
-def test_a_window_without_readings() -> None:
-    """There is no row; dtypes are those of a full answer."""
-    full = samples((0, 0, 5, "power_w", 1.0))
-    assert 0 == len(found := samples_mean(full, window=(6, 9)))
-    assert found.dtypes.astype(str).tolist() == samples_mean(full).dtypes.astype(str).tolist()
 
 
 SPLIT = ["computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "span_ns"]
@@ -328,11 +299,6 @@ def together(profiles: Path, capture: str) -> tuple[int, int]:
     return min(start for start, _ in spans), max(end for _, end in spans)
 
 
-def load(profiles: Path, capture: str) -> perfkit.Run:
-    """The capture as a run."""
-    return perfkit.load(profiles / "nsys" / capture)
-
-
 def test_every_capture_with_kernels_is_checked(profiles: Path) -> None:
     """No capture with kernels is left out of CAPTURES."""
     known = {path.name.removesuffix(".truth.json") for path in (profiles / "golden" / "nsys").glob("*.truth.json")}
@@ -341,55 +307,41 @@ def test_every_capture_with_kernels_is_checked(profiles: Path) -> None:
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_busy(profiles: Path, capture: str) -> None:
-    """Both unions of every device are exact, over the time in which any device of the capture works."""
-    run = load(profiles, capture)
-    found = busy(run.kernels, run.copies)[["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]]
+def test_busy_parts_and_overlap_are_those_of_the_truth(profiles: Path, capture: str) -> None:
+    """Both unions of every device are exact, over the time in which any device of the capture works.
+
+    Once memsets are renamed to copies, the parts are those of truth.json, too; so is communication and what computation
+    covers of it; no communication, no fraction.
+    """
+    run, told = loaded(profiles / "nsys" / capture), device_truth(profiles, capture)
     start, end = together(profiles, capture)
-    keys = ["kernel_busy_union", "gpu_busy_union"]
-    expected = [[start, end - start, *(d[key] for key in keys)] for d in device_truth(profiles, capture)]
-    assert found.to_numpy().tolist() == expected
-
-
-@pytest.mark.parametrize("capture", CAPTURES)
-def test_split_with_memsets_as_copies(profiles: Path, capture: str) -> None:
-    """Once memsets are renamed to copies, the parts are those of truth.json."""
-    run = load(profiles, capture)
+    found = busy(run.kernels, run.copies)[["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]]
+    assert numbers(found) == [[start, end - start, d["kernel_busy_union"], d["gpu_busy_union"]] for d in told]
     direction = run.copies["direction"].astype(str).replace("memset", "D2D").astype("category")
-    keys, (start, end) = ["computation", "exposed_communication", "exposed_memory"], together(profiles, capture)
-    parts = [[d["split"][key] for key in keys] for d in device_truth(profiles, capture)]
-    expected = [[*of, end - start - sum(of), end - start] for of in parts]
-    assert breakdown(run.kernels, run.copies.assign(direction=direction))[SPLIT].to_numpy().tolist() == expected
+    keys = ["computation", "exposed_communication", "exposed_memory"]
+    parts = [[d["split"][key] for key in keys] for d in told]
+    found = breakdown(run.kernels, run.copies.assign(direction=direction))[SPLIT]
+    assert numbers(found) == [[*of, end - start - sum(of), end - start] for of in parts]
+    expected = [
+        [d["nccl"]["union"], d["nccl"]["overlap_with_compute"], d["nccl"]["overlap_ratio"]] if "nccl" in d else [0, 0]
+        for d in told
+    ]
+    rows = numbers(overlap(run.kernels)[["communication_ns", "overlapped_ns", "overlap_frac"]])
+    assert [[value for value in row if not pd.isna(value)] for row in rows] == expected
 
 
 @pytest.mark.parametrize("capture", ANCHORS)
 def test_split(profiles: Path, capture: str) -> None:
     """With memsets as computation the parts are the anchors, and sum to the span."""
-    run = load(profiles, capture)
-    found = breakdown(run.kernels, run.copies)
-    start, end = together(profiles, capture)
-    assert found[SPLIT].to_numpy().tolist() == [
-        [*of[:3], end - start - sum(of[:3]), end - start] for of in ANCHORS[capture]
-    ]
-    assert found[SPLIT[:-1]].sum(axis=1).tolist() == found["span_ns"].tolist()
-
-
-@pytest.mark.parametrize("capture", CAPTURES)
-def test_overlap(profiles: Path, capture: str) -> None:
-    """Communication and what computation covers of it are exact; no communication, no fraction."""
-    expected = [
-        [d["nccl"]["union"], d["nccl"]["overlap_with_compute"], d["nccl"]["overlap_ratio"]] if "nccl" in d else [0, 0]
-        for d in device_truth(profiles, capture)
-    ]
-    found = overlap(load(profiles, capture).kernels)
-    rows = found[["communication_ns", "overlapped_ns", "overlap_frac"]].to_numpy()
-    assert [[value for value in row if not pd.isna(value)] for row in rows.tolist()] == expected
+    run, (start, end) = loaded(profiles / "nsys" / capture), together(profiles, capture)
+    expected = [[*of[:3], end - start - sum(of[:3]), end - start] for of in ANCHORS[capture]]
+    assert numbers(breakdown(run.kernels, run.copies)[SPLIT]) == expected
 
 
 @pytest.mark.parametrize("capture", [MFU, OPTIMISED])
 def test_bins_lose_nothing(profiles: Path, capture: str) -> None:
     """Each stream's time in 1000 bins is its time in one bin; streams of one kind cover at least the split's part."""
-    run = load(profiles, capture)
+    run = loaded(profiles / "nsys" / capture)
     lane = ["rank", "gpu", "stream", "kind"]
     fine, coarse = (bins(run.kernels, run.copies, bins=count) for count in (1000, 1))
     summed = fine.groupby(lane, observed=True)["busy_ns"].sum()
@@ -405,7 +357,7 @@ def test_samples_mean(profiles: Path, capture: str, whole: bool, count: str, mea
     metrics = truth(profiles, capture)["gpu_metrics"]
     first, last = metrics["window_kernel"]
     (of_gpu,) = metrics["sets"].values()
-    found = samples_mean(load(profiles, capture).samples, window=None if whole else (first, last + 1))
+    found = samples_mean(loaded(profiles / "nsys" / capture).samples, window=None if whole else (first, last + 1))
     found = found.set_index(found["metric"].astype(str))
     for spelling, name in METRICS.items():
         expected = of_gpu["metrics"][spelling]
