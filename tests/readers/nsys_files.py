@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -160,9 +161,30 @@ def arrow(folder: Path, tables: Tables, form: str = "file") -> Path:
     return folder
 
 
-def read(folder: Path, tables: Tables) -> Profile:
-    """Write an SQLite export with the session's tables, and read it."""
-    return nsys.read(sqlite(folder / "run.sqlite", {**session(), **tables}))
+def read(folder: Path, tables: Tables, write: Write = sqlite) -> Profile:
+    """Write an export with the session's tables, and read it."""
+    path = folder / ("run.sqlite" if write is sqlite else "run")
+    return nsys.read(write(path, {**session(), **tables}))
+
+
+STORED = {"KERNELS": KERNEL, "COPIES": MEMCPY, "API_CALLS": RUNTIME, "OS_CALLS": SYSTEM, "RANGES": NVTX}
+STORED |= {"SAMPLES": "GPU_METRICS", "DEVICES": "TARGET_INFO_GPU"}
+
+
+def table(folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]) -> pd.DataFrame:
+    """A table of an export of these rows and other tables."""
+    return read(folder, {STORED[name]: list(rows), **others}, write).table(name)
+
+
+def handed_on(folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]) -> pd.DataFrame:
+    """The table as the reader hands it on, before the schema takes out what cannot be."""
+    return read(folder, {STORED[name]: list(rows), **others}, write).loaders[name]()
+
+
+def values(frame: pd.DataFrame, *columns: str) -> list[Any]:
+    """The rows of some columns, or the values of one; what is missing is None."""
+    cells = frame[[*columns]].astype(object).where(frame[[*columns]].notna(), None)
+    return cells[columns[0]].tolist() if len(columns) == 1 else cells.to_numpy().tolist()
 
 
 def stored(file: Path) -> pa.Table:

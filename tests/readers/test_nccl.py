@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,16 @@ every_test = pytest.mark.parametrize("name", TESTS)
 every_log = pytest.mark.parametrize("name", LOGS)
 
 
+@cache
+def read(path: Path) -> Profile:
+    """A log, read once for all tests."""
+    return nccl.read(path)
+
+
 @pytest.fixture
 def profile(name: str, profiles: Path) -> Profile:
     """The log as read."""
-    return nccl.read(profiles / "monitor" / name)
+    return read(profiles / "monitor" / name)
 
 
 @pytest.fixture
@@ -92,44 +99,27 @@ def half_a_digit(cells: pd.Series) -> pd.Series:
 
 
 @every_test
-def test_rows_and_sizes_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """Each table has its rows, out of place and in place, from its smallest to its largest size."""
+def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Rows in and out of place, sizes, names where the log has them, ranks, version and what memory did not allow."""
     full = [told for told in truth["tables"] if told["rows"]]
     found = by_table(profile, name)
     assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
         (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
     ]
     assert sum(map(len, found)) == len(profile.table("COLLECTIVES"))
-
-
-@every_test
-def test_names_of_programs_are_those_of_the_truth(truth: dict[str, Any], name: str) -> None:
-    """Where the log names its collective, it is the one that is read."""
     spelling = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
-    named = [told["collective"] for told in truth["tables"] if told["rows"]]
-    for program, collective in zip(named, TESTS[name], strict=True):
-        if program:
-            plain = program.removesuffix("_perf")
-            assert spelling.get(plain, plain) == collective
-
-
-@every_test
-def test_ranks_are_the_lines_of_the_list_of_devices(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """Every table has its own list: together they have as many lines as the truth counts."""
-    tables = len(truth["tables"])
+    for told, collective in zip(full, TESTS[name], strict=True):
+        plain = (told["collective"] or collective).removesuffix("_perf")
+        assert spelling.get(plain, plain) == collective
+    # Every table has its own list of devices: together they have as many lines as the truth counts.
     ranks = profile.table("COLLECTIVES")["ranks"]
     assert 1 == len(set(ranks.fillna(0)))
-    assert truth["rank_lines"] == (0 if ranks.isna().all() else tables * int(ranks.iloc[0]))
-
-
-@every_test
-def test_versions_and_limits_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """The version of nccl-tests, and the size that memory did not allow."""
+    assert truth["rank_lines"] == (0 if ranks.isna().all() else len(truth["tables"]) * int(ranks.iloc[0]))
     assert truth["version"] == [profile.capture["tool_version"].item()][: len(truth["version"])]
-    cut = sorted(set(truth["reduced_max"]))
-    assert cut == sorted(set(re.findall(r"sizes end below (\d+) bytes", "\n".join(profile.notes))))
+    notes = "\n".join(profile.notes)
+    assert sorted(set(truth["reduced_max"])) == sorted(set(re.findall(r"sizes end below (\d+) bytes", notes)))
     assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
-    assert "corrupt" not in "\n".join(profile.notes)
+    assert "corrupt" not in notes
 
 
 @every_test
@@ -144,11 +134,11 @@ def test_durations_are_as_printed(profile: Profile, name: str, profiles: Path) -
 
 
 @pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
-def test_bus_bandwidths_are_as_printed(profile: Profile, name: str, profiles: Path) -> None:
+def test_bus_bandwidths_are_as_printed(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
     """Bytes over time, times the factor of the collective, is the column busbw, as far as time and it were printed.
 
     Both are rounded: with time t +- dt and bandwidth b +- db, bytes * factor lies between (t - dt) (b - db) and
-    (t + dt) (b + db).
+    (t + dt) (b + db). The best of each table is the truth's, to its two digits and the four or more of a time.
     """
     shown = printed(profiles / "monitor" / name)
     computed = bandwidth(pd.concat(by_table(profile, name), ignore_index=True))
@@ -161,11 +151,6 @@ def test_bus_bandwidths_are_as_printed(profile: Profile, name: str, profiles: Pa
     assert (moved >= low * (1 - 1e-12)).all()
     assert (moved <= high * (1 + 1e-12)).all()
     assert len(shown) == moved.notna().sum()
-
-
-@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
-def test_the_best_bandwidth_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """The largest bus bandwidth of each table, to its two digits and the four or more of a time that were printed."""
     full = [told for told in truth["tables"] if told["rows"]]
     for told, rows in zip(full, by_table(profile, name), strict=True):
         best = bandwidth(rows)["bus_bytes_per_s"].max() / 1e9
@@ -189,7 +174,7 @@ TORN = {
 def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: Path) -> None:
     """The tool averages busbw over all halves of all rows: so do the rows as read, within the rounding of a time."""
     ranks, rows, average, best = TORN[name]
-    profile = nccl.read(profiles / "monitor" / name)
+    profile = read(profiles / "monitor" / name)
     timed = bandwidth(profile.table("COLLECTIVES").query("source == 'benchmark'"))
     rates = timed["bus_bytes_per_s"] / 1e9
     assert (2 * rows, {ranks}) == (len(timed), set(timed["ranks"]))
@@ -201,14 +186,14 @@ def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: P
 
 def test_without_devices_there_is_no_bus_bandwidth(profiles: Path) -> None:
     """An excerpt without its list of devices has no number of ranks, which the factor takes."""
-    rows = bandwidth(nccl.read(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
+    rows = bandwidth(read(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
     assert rows["bus_bytes_per_s"].isna().all()
     assert rows["algorithm_bytes_per_s"].notna().all()
 
 
 def test_a_stopped_test_is_told(profiles: Path) -> None:
     """The second of two tests printed its header only."""
-    notes = nccl.read(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
+    notes = read(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
     assert "sendrecv_perf: no rows: the run ended before its first result" in notes
 
 
@@ -239,43 +224,34 @@ def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any],
 
 
 @every_log
-def test_channels_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """The truth counts ``NN/M`` after the word Channel: rings and connections have each channel once."""
+def test_rings_and_trees_are_those_of_the_truth_and_go_everywhere(
+    profile: Profile, truth: dict[str, Any], name: str
+) -> None:
+    """The truth counts ``NN/M`` after the word Channel: rings and connections have each channel once.
+
+    In a ring every rank sends once and receives once; in a tree every rank but one has one parent.
+    """
     links = profile.table("LINKS")
     shown = links[links["kind"] != "tree"]
     assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())
     assert (truth["tree_lines"] > 0) == (links["kind"] == "tree").any()
-
-
-@every_log
-def test_rings_and_trees_go_everywhere(profile: Profile, name: str) -> None:
-    """In a ring every rank sends once and receives once; in a tree every rank but one has one parent."""
-    links = profile.table("LINKS")
     for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
-        ranks = {*edges["from_rank"], *edges["to_rank"]}
         assert edges["from_rank"].is_unique
-        assert len(ranks) - (kind == "tree") == len(edges)
+        assert len({*edges["from_rank"], *edges["to_rank"]}) - (kind == "tree") == len(edges)
 
 
-@pytest.mark.parametrize(("name", "broken"), [(LOGS[1], 0), (VAE, 0), (RESNET, 2)])
-def test_peer_connections_are_those_of_the_truth(
-    profile: Profile, truth: dict[str, Any], broken: int, name: str
+@pytest.mark.parametrize(("name", "peers", "ends", "broken"), [(LOGS[1], 0, 1, 0), (VAE, 0, 2, 2), (RESNET, 2, 2, 0)])
+def test_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], peers: int, ends: int, broken: int, name: str
 ) -> None:
-    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line."""
-    transport = profile.table("LINKS")["transport"]
-    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
-    assert expected - broken == transport.str.startswith("P2P/").sum()
+    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line.
 
-
-@pytest.mark.parametrize(("name", "ends", "broken"), [(LOGS[1], 1, 0), (VAE, 2, 2), (RESNET, 2, 0)])
-def test_network_connections_are_those_of_the_truth(
-    profile: Profile, truth: dict[str, Any], ends: int, broken: int, name: str
-) -> None:
-    """Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
-
+    Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
     All work with GPUDirect RDMA, so that there is no remark on them.
     """
     transport = profile.table("LINKS")["transport"].dropna()
+    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
+    assert expected - peers == transport.str.startswith("P2P/").sum()
     network = transport[transport.str.startswith("NET/")]
     assert truth["gdrdma_lines"] - broken == ends * len(network)
     assert network.str.contains("/GDRDMA").all()
@@ -285,6 +261,6 @@ def test_network_connections_are_those_of_the_truth(
 
 def test_a_timeout_is_told(profiles: Path) -> None:
     """PyTorch's watchdog ended the training: the note quotes which collective hung."""
-    notes = nccl.read(profiles / "monitor" / RESNET).notes
+    notes = read(profiles / "monitor" / RESNET).notes
     assert any(note.startswith("the run failed: Watchdog caught collective operation timeout") for note in notes)
     assert any("OpType=ALLGATHER" in note for note in notes)

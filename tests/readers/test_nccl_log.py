@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -32,6 +33,16 @@ def edges(path: Path, kind: str, *lines: str) -> Edges:
 def calls(path: Path, *lines: str) -> pd.DataFrame:
     """The collectives of a log."""
     return read(path, *lines).table("COLLECTIVES")
+
+
+def values(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of some columns; what is missing is None."""
+    cells = frame[[*columns]].astype(object)
+    return list(cells.where(cells.notna(), None).itertuples(index=False, name=None))
+
+
+PEERS = said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")
+PATTERN = "Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/{}, sameChannels 1"
 
 
 def test_a_ring_is_closed(tmp_path: Path) -> None:
@@ -67,9 +78,8 @@ def test_trees_point_to_the_root(tmp_path: Path) -> None:
 def test_every_version_names_the_transport(text: str, transport: str, tmp_path: Path) -> None:
     """From 2.4 to 2.31 a connection is told with its channel, both ranks and the transport."""
     links = read(tmp_path, said(text)).table("LINKS")
-    assert [("connection", 0, 0, 1, transport)] == list(
-        links[["kind", "channel", "from_rank", "to_rank", "transport"]].itertuples(index=False, name=None)
-    )
+    expected = [("connection", 0, 0, 1, transport)]
+    assert expected == values(links, "kind", "channel", "from_rank", "to_rank", "transport")
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -102,8 +112,8 @@ def test_shared_memory_is_told(tmp_path: Path) -> None:
 
 def test_a_connection_has_the_path_that_nccl_found(tmp_path: Path) -> None:
     """NVL inside the node, PHB to the network; of rings and of logs without a pattern it is not known."""
-    pattern = said("Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/PHB, sameChannels 1")
-    via = [said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"), said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
+    pattern = said(PATTERN.format("PHB"))
+    via = [PEERS, said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
     ring = said("Channel 00/01 :    0   1   2")
     links = read(tmp_path, pattern, *via, ring).table("LINKS")
     assert ["NVL", "PHB"] == links.loc[links["kind"] == "connection", "path"].tolist()
@@ -119,15 +129,13 @@ def test_the_setup_is_one_note(tmp_path: Path) -> None:
         *init(0, 8, 2),
         *init(1, 8, 2),
         said("Using network AWS Libfabric"),
-        said("Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/PIX, sameChannels 1"),
-        said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+        said(PATTERN.format("PIX")),
+        PEERS,
     )
-    assert (
-        "NCCL 2.20.5+cuda12.4; 8 ranks on 2 nodes (4 per node); network AWS Libfabric; "
-        "paths NVL between GPUs and PIX to the network",
-    ) == profile.notes
-    assert "NCCL" == profile.capture["tool"].item()
-    assert "2.20.5+cuda12.4" == profile.capture["tool_version"].item()
+    paths = "paths NVL between GPUs and PIX to the network"
+    setup = f"NCCL 2.20.5+cuda12.4; 8 ranks on 2 nodes (4 per node); network AWS Libfabric; {paths}"
+    assert (setup,) == profile.notes
+    assert [("NCCL", "2.20.5+cuda12.4")] == values(profile.capture, "tool", "tool_version")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +143,7 @@ def test_the_setup_is_one_note(tmp_path: Path) -> None:
 )
 def test_the_version_may_have_a_prefix(line: str, tmp_path: Path) -> None:
     """The version is printed with and without a prefix."""
-    profile = read(tmp_path, line, said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"))
+    profile = read(tmp_path, line, PEERS)
     assert line.split("version")[1].strip(" :") == profile.capture["tool_version"].item()
 
 
@@ -155,7 +163,7 @@ def test_warnings_are_quoted(tmp_path: Path) -> None:
 def test_a_failure_of_the_program_is_told(tmp_path: Path) -> None:
     """PyTorch's watchdog says which collective hung; names of hosts and processes before that are not quoted."""
     lines = [
-        said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+        PEERS,
         "[rank3]:[E ProcessGroupNCCL.cpp:5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
         "node9: rank 3 died from signal 6",
     ]
@@ -182,18 +190,13 @@ def test_lines_that_run_into_each_other_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        "{}",
-        "[0] {}",
-        "[1,0]<stdout>:{}",
-        "[2025-01-31 12:00:00] {}",
-        "(RayWorker pid=12, ip=10.0.0.1) {}",
-        "\x1b[36m(train)\x1b[0m {}",
+        *("{}", "[0] {}", "[1,0]<stdout>:{}", "[2025-01-31 12:00:00] {}"),
+        *("(RayWorker pid=12, ip=10.0.0.1) {}", "\x1b[36m(train)\x1b[0m {}"),
     ],
 )
 def test_lines_may_have_a_prefix(form: str, tmp_path: Path) -> None:
     """Launchers and NCCL_DEBUG_TIMESTAMP_FORMAT put text before a line."""
-    line = form.format(said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"))
-    path = files.written(tmp_path / "train.log", [line])
+    path = files.written(tmp_path / "train.log", [form.format(PEERS)])
     assert nccl.sniff(path)
     assert 1 == len(nccl.read(path).table("LINKS"))
 
@@ -212,7 +215,7 @@ def test_a_log_that_says_nothing_is_an_error(tmp_path: Path) -> None:
 
 def test_zero_bytes_are_an_error(tmp_path: Path) -> None:
     """A log that a crash of the node left behind may hold zero bytes."""
-    path = files.written(tmp_path / "train.log", [said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"), "a\0b"])
+    path = files.written(tmp_path / "train.log", [PEERS, "a\0b"])
     with pytest.raises(ReadError, match=r"train\.log: binary data \(zero bytes\) in line 2"):
         nccl.read(path)
 
@@ -230,7 +233,7 @@ def test_one_file_gives_tables_and_links(tmp_path: Path) -> None:
 def test_long_words_take_no_time(tmp_path: Path) -> None:
     """Where a process is looked for is bounded: a line of a megabyte is as quick as its length."""
     line = "a" * 10**6 + " NCCL INFO " + "1:" * 10**5 + " [0] NCCL INFO x"
-    assert 1 == len(read(tmp_path, line, said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")).table("LINKS"))
+    assert 1 == len(read(tmp_path, line, PEERS).table("LINKS"))
 
 
 def test_a_call_that_is_not_whole_is_counted(tmp_path: Path) -> None:
@@ -244,39 +247,24 @@ def test_a_call_that_is_not_whole_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "parts"),
     [
-        ("AllReduce", "all_reduce", 1),
-        ("Broadcast", "broadcast", 1),
-        ("Reduce", "reduce", 1),
-        ("Send", "send_recv", 1),
-        ("Recv", "send_recv", 1),
-        ("AllGather", "all_gather", 4),
-        ("ReduceScatter", "reduce_scatter", 4),
-        ("AlltoAll", "all_to_all", 4),
-        ("Gather", "gather", 4),
-        ("Scatter", "scatter", 4),
+        *(("AllReduce", "all_reduce", 1), ("Broadcast", "broadcast", 1), ("Reduce", "reduce", 1)),
+        *(("Send", "send_recv", 1), ("Recv", "send_recv", 1), ("AllGather", "all_gather", 4)),
+        *(("ReduceScatter", "reduce_scatter", 4), ("AlltoAll", "all_to_all", 4)),
+        *(("Gather", "gather", 4), ("Scatter", "scatter", 4)),
     ],
 )
 def test_sizes_of_calls_are_those_of_nccl_tests(name: str, operation: str, parts: int, tmp_path: Path) -> None:
-    """1000 bfloat16 are 2000 bytes, times 4 ranks where count is a rank's part; a call has no duration."""
-    frame = calls(tmp_path, call(name, 1000, dtype=9, ranks=4))
-    row = frame.iloc[0]
-    assert (operation, 2000 * parts, "bfloat16", 4, "log") == tuple(
-        row[["operation", "bytes", "dtype", "ranks", "source"]]
-    )
+    """1000 bfloat16 are 2000 bytes, times 4 ranks where count is a rank's part; a call has no duration.
+
+    RCCL adds the accumulator, the task and the rank; calls are counted in hexadecimal: opCount e is no word.
+    """
+    line = call(name, 1000, dtype=9, ranks=4, number=14)
+    rccl = line.replace(" count", " acc (nil) count") + " task 0 globalrank 0"
+    frame = calls(tmp_path, line, rccl)
+    assert "opCount e " in line
+    expected = [(operation, 2000 * parts, "bfloat16", 4, "log")] * 2
+    assert expected == values(frame, "operation", "bytes", "dtype", "ranks", "source")
     assert frame[["start_ns", "dur_ns", "algorithm", "protocol", "placement"]].isna().all(axis=None)
-
-
-def test_calls_are_counted_in_hexadecimal(tmp_path: Path) -> None:
-    """opCount e is the fifteenth call, not a word."""
-    lines = [call("AllReduce", 8, number=n) for n in range(20)]
-    assert any("opCount e " in line for line in lines)
-    assert 20 == len(calls(tmp_path, *lines))
-
-
-def test_calls_of_rccl_are_read_too(tmp_path: Path) -> None:
-    """RCCL adds the accumulator, the task and the rank."""
-    line = call("AllReduce", 8).replace(" count", " acc (nil) count") + " task 0 globalrank 0"
-    assert [32] == calls(tmp_path, line)["bytes"].tolist()
 
 
 def test_each_rank_has_its_row(tmp_path: Path) -> None:
@@ -306,60 +294,49 @@ def test_ranks_that_are_not_said_are_counted(tmp_path: Path) -> None:
     assert [(0, 52), (0, 52), (1, 44)] == list(zip(frame["rank"], frame["bytes"], strict=True))
 
 
-def test_choices_of_later_versions_tell_the_operation(tmp_path: Path) -> None:
-    """Since 2.24 the size is what count says: of an all-gather of 8 ranks an eighth of the message."""
-    lines = [
-        *init(0, 8),
-        said("AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..31}"),
-        said("AllGather: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4"),
-    ]
-    frame = calls(tmp_path, *lines)
-    assert [("all_gather", 8192, 8, "ring", "LL"), ("all_reduce", 33554432, 8, "nvls", "Simple")] == list(
-        frame[["operation", "bytes", "ranks", "algorithm", "protocol"]].itertuples(index=False, name=None)
-    )
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        # Since 2.24 the size is what count says: of an all-gather of 8 ranks an eighth of the message.
+        (
+            [
+                "AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..31}",
+                "AllGather: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4",
+            ],
+            [("all_gather", 8192, 8, "ring", "LL"), ("all_reduce", 33554432, 8, "nvls", "Simple")],
+        ),
+        # From 2.20 on a choice is told by numbers, with a time that NCCL's model estimates and nobody measured.
+        (
+            ["67108864 Bytes -> Algo 1 proto 2 time 123.456", "AllGather: 4096 Bytes -> Algo 5 proto 1 time 9.5"],
+            [(None, 67108864, 8, "ring", "Simple"), ("all_gather", 4096, 8, "nvls_tree", "LL128")],
+        ),
+        # Algorithms of versions to come are missing.
+        (
+            ["8 Bytes -> Algo 17 proto 9 time 1.0", "AllReduce: 4 Bytes -> Algo X proto Y time 1"],
+            [(None, 8, 8, None, None), ("all_reduce", 4, 8, None, None)],
+        ),
+    ],
+    ids=["since 2.24", "since 2.20", "unknown"],
+)
+def test_choices_tell_the_operation(texts: list[str], expected: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    """A choice has a size, an algorithm and a protocol, and no duration."""
+    frame = calls(tmp_path, *init(0, 8), *map(said, texts))
+    assert expected == values(frame, "operation", "bytes", "ranks", "algorithm", "protocol")
     assert frame["dur_ns"].isna().all()
-
-
-def test_choices_of_earlier_versions_have_numbers(tmp_path: Path) -> None:
-    """From 2.20 on a choice is told by numbers, with a time that NCCL's model estimates and nobody measured."""
-    line = said("67108864 Bytes -> Algo 1 proto 2 time 123.456")
-    frame = calls(tmp_path, line, said("AllGather: 4096 Bytes -> Algo 5 proto 1 time 9.5"))
-    assert [("ring", "Simple", 67108864), ("nvls_tree", "LL128", 4096)] == list(
-        frame[["algorithm", "protocol", "bytes"]].itertuples(index=False, name=None)
-    )
-    assert frame["operation"].isna().tolist() == [True, False]
-    assert frame["dur_ns"].isna().all()
-
-
-def test_an_unknown_number_is_no_algorithm(tmp_path: Path) -> None:
-    """Algorithms of versions to come are missing."""
-    texts = ("8 Bytes -> Algo 17 proto 9 time 1.0", "AllReduce: 4 Bytes -> Algo X proto Y time 1")
-    frame = calls(tmp_path, *map(said, texts))
-    assert frame[["algorithm", "protocol"]].isna().all(axis=None)
 
 
 def test_choices_are_given_to_calls(tmp_path: Path) -> None:
     """With both logged, calls are the rows: each has the choice for its operation and size, if there is only one."""
-    lines = [
-        call("AllReduce", 2),
-        call("AllReduce", 2, rank=1),
-        call("AllReduce", 1024),
-        call("AllGather", 8, ranks=2),
-        said("AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}"),
-        said("AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}"),
-        said("AllReduce: 4096 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}"),
-        said("64 Bytes -> Algo 1 proto 0 time 5.0"),
-    ]
-    frame = calls(tmp_path, *lines)
-    assert [("all_reduce", 8, "tree"), ("all_reduce", 4096, None), ("all_gather", 64, "ring")] == list(
-        frame.drop_duplicates(["operation", "bytes"])
-        .sort_values("operation", key=lambda c: c.astype(str), kind="stable", ascending=False)[
-            ["operation", "bytes", "algorithm"]
-        ]
-        .astype(object)
-        .where(lambda f: f.notna(), None)
-        .itertuples(index=False, name=None)
+    choices = (
+        "AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}",
+        "AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
+        "AllReduce: 4096 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}",
+        "64 Bytes -> Algo 1 proto 0 time 5.0",
     )
+    made = [call("AllReduce", 2), call("AllReduce", 2, rank=1), call("AllReduce", 1024), call("AllGather", 8, ranks=2)]
+    frame = calls(tmp_path, *made, *map(said, choices))
+    expected = {("all_reduce", 8, "tree"), ("all_reduce", 4096, None), ("all_gather", 64, "ring")}
+    assert (4, expected) == (len(frame), set(values(frame, "operation", "bytes", "algorithm")))
 
 
 def test_sizes_that_cannot_be_known_are_left_out(tmp_path: Path) -> None:

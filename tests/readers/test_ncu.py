@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +19,26 @@ from perfkit.readers.ncu.pages import blocks
 
 WRITERS = pytest.mark.parametrize("write", [files.raw, files.details], ids=["raw", "details"])
 OUTPUT = ("step 1 of 2", '"quoted" output', "==WARNING== something")
+SAXPY = "saxpy(int, float, float *, float *)"
 
 
 def everything(path: Path) -> dict[str, pd.DataFrame]:
     """All tables of a file."""
     profile = files.read(path)
     return {name: profile.table(name) for name in profile.loaders}
+
+
+def counters(path: Path) -> tuple[list[tuple[str, float]], str]:
+    """Metrics and values of COUNTERS, and the one note, if any."""
+    profile = files.read(path)
+    (note,) = profile.notes or ("",)
+    table = profile.table("COUNTERS")
+    return list(zip(table["metric"], table["value"], strict=True)), note
+
+
+def metrics(*texts: str, **units: str) -> files.Metrics:
+    """Metrics a.sum, b.sum, ... with these texts, and without a unit where none is given."""
+    return {f"{name}.sum": (units.get(name, ""), text) for name, text in zip("abcdefghij", texts, strict=False)}
 
 
 @WRITERS
@@ -60,22 +75,16 @@ def test_both_pages_say_the_same(tmp_path: Path) -> None:
 
 
 @WRITERS
-def test_a_launch_has_its_name_and_sizes(write, tmp_path: Path) -> None:
-    """Grid (4, 2, 1) is 8 blocks, block (128, 1, 1) 128 threads; the name is kept and shortened."""
-    launches = files.read(write(tmp_path / "page.csv", files.full())).table("LAUNCHES")
-    row = launches.iloc[0]
-    assert "saxpy(int, float, float *, float *)" == row["full_name"]
-    assert row["name"].startswith("saxpy")
-    assert (0, 0, 8, 128) == (row["gpu"], row["launch"], row["grid_blocks"], row["block_threads"])
-
-
-@WRITERS
 def test_launches_are_numbered_by_position(write, tmp_path: Path) -> None:
-    """Ids start again with every process: two processes with ids 0 and 1 are four launches."""
+    """Ids start again with every process: two processes with ids 0 and 1 are four launches.
+
+    Grid (4, 2, 1) is 8 blocks, block (128, 1, 1) 128 threads; the name is kept and shortened.
+    """
     two = [replace(files.full(i), process=p, device=str(p)) for p in (0, 1) for i in (0, 1)]
     launches = files.read(write(tmp_path / "page.csv", *two)).table("LAUNCHES")
-    assert [0, 1, 2, 3] == launches["launch"].tolist()
-    assert [0, 0, 1, 1] == launches["gpu"].tolist()
+    columns = ["launch", "gpu", "full_name", "grid_blocks", "block_threads"]
+    assert [[i, i // 2, SAXPY, 8, 128] for i in range(4)] == launches[columns].to_numpy().tolist()
+    assert launches["name"].iloc[0].startswith("saxpy")
 
 
 @WRITERS
@@ -86,7 +95,7 @@ def test_pages_printed_one_after_the_other_are_one_report(write, tmp_path: Path)
     both = tmp_path / "both.csv"
     both.write_bytes(first.read_bytes() + second.read_bytes())
     tables = everything(both)
-    assert ["saxpy(int, float, float *, float *)"] * 2 + ["later"] == tables["LAUNCHES"]["full_name"].tolist()
+    assert [SAXPY] * 2 + ["later"] == tables["LAUNCHES"]["full_name"].tolist()
     assert {0, 1, 2} == set(tables["STALLS"]["launch"])
     assert write is files.raw or [0, 1, 2] == tables["RULES"]["launch"].tolist()
 
@@ -94,21 +103,19 @@ def test_pages_printed_one_after_the_other_are_one_report(write, tmp_path: Path)
 @WRITERS
 def test_old_pages_have_no_device_and_no_sizes(write, tmp_path: Path) -> None:
     """Up to 2022 the sizes stand among the metrics, the device nowhere or among them; sizes nowhere are not zero."""
-    metrics = {"launch__grid_size": ("", "1,024"), "launch__block_size": ("", "256"), "x.sum": ("", "1")}
-    path = write(tmp_path / "old.csv", files.Measured(metrics), lead=files.LEAD)
-    row = files.read(path).table("LAUNCHES").iloc[0]
-    assert (-1, 1024, 256) == (row["gpu"], row["grid_blocks"], row["block_threads"])
-    told = write(tmp_path / "told.csv", files.Measured({**metrics, "launch__device_id": ("", "3")}), lead=files.LEAD)
-    assert 3 == files.read(told).table("LAUNCHES")["gpu"].iloc[0]
-    none = write(tmp_path / "none.csv", files.Measured({"x.sum": ("", "1")}), lead=files.LEAD)
-    assert files.read(none).table("LAUNCHES")[["grid_blocks", "block_threads"]].isna().all(axis=None)
+    sizes = {"launch__grid_size": ("", "1,024"), "launch__block_size": ("", "256"), "x.sum": ("", "1")}
+    rows = []
+    for shown in (sizes, {**sizes, "launch__device_id": ("", "3")}, {"x.sum": ("", "1")}):
+        path = write(tmp_path / "old.csv", files.Measured(shown), lead=files.LEAD)
+        rows += files.read(path).table("LAUNCHES")[["gpu", "grid_blocks", "block_threads"]].to_numpy().tolist()
+    assert [[-1, 1024, 256], [3, 1024, 256], [-1, pd.NA, pd.NA]] == rows
 
 
 def test_nvtx_columns_are_no_metrics(tmp_path: Path) -> None:
     """The columns of NVTX ranges before the kernel's name are left out of the counters."""
     column = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     path = files.raw(tmp_path / "nvtx.csv", files.Measured({column: ("", "3"), "x.sum": ("", "1")}))
-    assert ["x.sum"] == files.read(path).table("COUNTERS")["metric"].tolist()
+    assert ([("x.sum", 1.0)], "") == counters(path)
 
 
 def test_a_name_gets_its_lost_bracket_back(tmp_path: Path) -> None:
@@ -122,23 +129,20 @@ def test_a_name_gets_its_lost_bracket_back(tmp_path: Path) -> None:
 def test_labels_of_the_details_page_are_metrics(tmp_path: Path) -> None:
     """Labels of any version become the metrics' names; the unit tells two throughputs apart."""
     shown = {"Duration": ("us", "336.70"), "SOL SM": ("%", "49.01"), "No such label": ("", "7")}
-    one = files.details(tmp_path / "a.csv", files.Measured({**shown, "Memory Throughput": ("Gbyte/s", "2")}))
-    counters = files.read(one).table("COUNTERS").set_index("metric")["value"].to_dict()
+    found, _ = counters(
+        files.details(tmp_path / "a.csv", files.Measured({**shown, "Memory Throughput": ("Gbyte/s", "2")}))
+    )
     assert {
         "gpu__time_duration.sum": 336_700.0,
         "sm__throughput.avg.pct_of_peak_sustained_elapsed": 49.01,
         "dram__bytes.sum.per_second": 2e9,
         "No such label": 7.0,
-    } == pytest.approx(counters)
+    } == pytest.approx(dict(found))
     two = files.details(tmp_path / "b.csv", files.Measured({"Memory Throughput": ("%", "53.42")}))
     assert 0.5342 == pytest.approx(files.read(two).table("LAUNCHES")["memory_frac"].iloc[0])
-
-
-def test_a_metric_of_two_sections_counts_once(tmp_path: Path) -> None:
-    """SM Active Cycles and Average SM Active Cycles are one metric, taken from the first row."""
-    shown = {"SM Active Cycles": ("cycle", "10"), "Average SM Active Cycles": ("cycle", "11")}
-    counters = files.read(files.details(tmp_path / "a.csv", files.Measured(shown))).table("COUNTERS")
-    assert [("sm__cycles_active.avg", 10.0)] == list(zip(counters["metric"], counters["value"], strict=True))
+    # Two sections show one metric: it counts once, as in the first row.
+    cycles = {"SM Active Cycles": ("cycle", "10"), "Average SM Active Cycles": ("cycle", "11")}
+    assert [("sm__cycles_active.avg", 10.0)] == counters(files.details(tmp_path / "c.csv", files.Measured(cycles)))[0]
 
 
 @pytest.mark.parametrize(
@@ -161,13 +165,41 @@ def test_units_of_all_versions(unit: str, expected: tuple[str, float]) -> None:
     assert expected == base(unit)
 
 
-def test_thousands_and_decimal_commas(tmp_path: Path) -> None:
-    """54,207 is a number of five digits; where a page also writes 5,40, its commas are decimal points."""
-    usual = {"a.sum": ("", "54,207"), "b.sum": ("", "5.40"), "c.sum": ("", "1,054,207.5")}
-    comma = {"a.sum": ("", "54.207"), "b.sum": ("", "5,40"), "c.sum": ("", "1.054.207,5")}
-    for metrics in (usual, comma):
-        path = files.raw(tmp_path / "page.csv", files.Measured(metrics))
-        assert [54207.0, 5.4, 1054207.5] == files.read(path).table("COUNTERS")["value"].tolist()
+DECIDED, COUNTED = (
+    {"launch__grid_size": ("", grid), "a.sum": ("", text)} for grid, text in (("2,048", "1,234"), ("2.048", "1.234"))
+)
+
+
+@WRITERS
+@pytest.mark.parametrize(
+    ("shown", "values", "noted"),
+    [
+        (metrics("54,207", "5.40", "1,054,207.5"), [54207.0, 5.4, 1054207.5], ""),
+        # Where a page also writes 5,40, its commas are decimal points.
+        (metrics("54.207", "5,40", "1.054.207,5"), [54207.0, 5.4, 1054207.5], ""),
+        # Nothing else tells; a metric that is a whole number does.
+        (metrics("1,234"), [1234.0], "whether a comma or a point begins the decimals ('1,234' of 'a.sum')"),
+        (DECIDED, [1234.0, 2048.0], ""),
+        (COUNTED, [1234.0, 2048.0], ""),
+        # ncu writes two decimals or six: 1.234 may be 1234 of a page that somebody changed.
+        (metrics("5.40", "1.234"), [5.4, 1.234], "three decimals, which ncu does not write ('1.234' of 'b.sum')"),
+        # What is no number is not measured: words, empty cells and infinities are no rows.
+        (metrics("n/a", "no data", "", "CachePreferNone", "inf", "nan", "791 (50; 50)"), [791.0], ""),
+        # What begins as a number or has a unit should be one.
+        (metrics("8x6", "x7", "n/a", "all", "1", b="inst", c="inst"), [1.0], "left out: 2 (first: "),
+        # In base units there is nothing to say.
+        ({"a.sum": ("byte", "1500")}, [1500.0], ""),
+    ],
+    ids=["points", "commas", "either", "whole", "whole dotted", "three", "words", "unreadable", "base"],
+)
+def test_numbers_are_read_as_their_page_writes_them(
+    write, shown: files.Metrics, values: list[float], noted: str, tmp_path: Path
+) -> None:
+    """54,207 is a number of five digits; what a page leaves open has a note."""
+    found, note = counters(write(tmp_path / "page.csv", files.Measured(shown)))
+    assert values == [value for _, value in found]
+    assert noted in note
+    assert bool(noted) == bool(note)
 
 
 @pytest.mark.parametrize(
@@ -225,45 +257,14 @@ def test_pages_of_one_file_write_numbers_alike(write, tmp_path: Path) -> None:
 
 
 @WRITERS
-def test_three_digits_after_a_comma(write, tmp_path: Path) -> None:
-    """1,234 is 1234 with a note where nothing else tells; a metric that is a whole number tells."""
-    alone = files.read(write(tmp_path / "a.csv", files.Measured({"a.sum": ("", "1,234")})))
-    assert [1234.0] == alone.table("COUNTERS")["value"].tolist()
-    assert ["whether a comma or a point begins the decimals ('1,234' of 'a.sum')" in n for n in alone.notes] == [True]
-    grid = {"launch__grid_size": ("", "2,048"), "a.sum": ("", "1,234")}
-    counted = files.read(write(tmp_path / "b.csv", files.Measured(grid)))
-    assert [1234.0, 2048.0] == counted.table("COUNTERS")["value"].tolist()
-    assert () == counted.notes
-    dotted = {"launch__grid_size": ("", "2.048"), "a.sum": ("", "1.234")}
-    assert [1234.0, 2048.0] == files.read(write(tmp_path / "c.csv", files.Measured(dotted))).table("COUNTERS")[
-        "value"
-    ].tolist()
-
-
-def test_three_decimals_are_doubtful(tmp_path: Path) -> None:
-    """ncu writes two decimals or six: 1.234 among 5.40 may be 1234 of a page that somebody changed."""
-    profile = files.read(files.raw(tmp_path / "a.csv", files.Measured({"a": ("", "5.40"), "b": ("", "1.234")})))
-    assert [5.4, 1.234] == profile.table("COUNTERS")["value"].tolist()
-    assert ["three decimals, which ncu does not write ('1.234' of 'b')" in note for note in profile.notes] == [True]
-
-
-@WRITERS
-def test_cells_that_cannot_be_read_are_counted(write, tmp_path: Path) -> None:
-    """What begins as a number or has a unit should be one; so should sizes and the device."""
-    metrics = {
-        "a.sum": ("", "8x6"),
-        "b.sum": ("inst", "x7"),
-        "c.sum": ("inst", "n/a"),
-        "d": ("", "all"),
-        "e": ("", "1"),
-    }
-    launch = replace(files.Measured(metrics), device=str(2**64), grid="(1, x, 1)", block=f"({'9' * 5000}, 1, 1)")
+def test_sizes_and_devices_that_cannot_be_read_are_missing(write, tmp_path: Path) -> None:
+    """What is no whole number, or too large, is counted with the cells that are left out."""
+    launch = replace(files.Measured(metrics("1")), device=str(2**64), grid="(1, x, 1)", block=f"({'9' * 5000}, 1, 1)")
     profile = files.read(write(tmp_path / "page.csv", launch))
-    assert [("e", 1.0)] == list(profile.table("COUNTERS")[["metric", "value"]].itertuples(index=False, name=None))
-    row = profile.table("LAUNCHES").iloc[0]
-    assert -1 == row["gpu"]
-    assert row[["grid_blocks", "block_threads"]].isna().all()
-    assert ["left out: 5 (first: " in note for note in profile.notes] == [True]
+    columns = ["gpu", "grid_blocks", "block_threads"]
+    assert [[-1, pd.NA, pd.NA]] == profile.table("LAUNCHES")[columns].to_numpy().tolist()
+    (note,) = profile.notes
+    assert "left out: 3 (first: " in note
 
 
 @WRITERS
@@ -278,28 +279,19 @@ def test_cells_that_cannot_be_read_are_counted(write, tmp_path: Path) -> None:
 )
 def test_a_unit_that_a_metric_cannot_have(write, metric: str, unit: str, tmp_path: Path) -> None:
     """A time in tsecond would be off by thousands: it is not measured, with a note."""
-    profile = files.read(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
-    assert ["x.sum"] == profile.table("COUNTERS")["metric"].tolist()
-    assert [f"(first: '{unit}' of 'unit of {metric}')" in note for note in profile.notes] == [True]
+    found, note = counters(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
+    assert [("x.sum", 1.0)] == found
+    assert f"(first: '{unit}' of 'unit of {metric}')" in note
 
 
 def test_numbers_that_cannot_be_are_handed_on(tmp_path: Path) -> None:
     """1e400 ns stays impossible, for the ranges of the tables to find; inf is how ncu writes what it has not."""
     assert [np.inf, np.inf] == numbers(["1e400", "1,000e400"]).tolist()
-    assert np.isnan(numbers(["inf", "-inf", "nan"])).all()
+    assert np.isnan(numbers(["inf", "-inf", "nan", "n/a", "no data", "", "CachePreferNone"])).all()
     occupancy = {"sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "104.70")}  # as the vendor itself writes
     launch = files.Measured({"gpu__time_duration.sum": ("ns", "1e400"), **occupancy})
     row = files.read(files.raw(tmp_path / "a.csv", launch)).loaders["LAUNCHES"]().iloc[0]
     assert (np.inf, 1.047) == pytest.approx((row["dur_ns"], row["achieved_occupancy_frac"]))
-
-
-def test_what_is_no_number_is_not_measured(tmp_path: Path) -> None:
-    """Words, n/a, empty cells and infinities are NaN, and no row of COUNTERS."""
-    texts = ["n/a", "no data", "", "CachePreferNone", "inf", "nan"]
-    assert np.isnan(numbers(texts)).all()
-    metrics = {f"m{i}.sum": ("", text) for i, text in enumerate(texts)}
-    path = files.raw(tmp_path / "page.csv", files.Measured({**metrics, "z.sum": ("", "791 (50; 50)")}))
-    assert [791.0] == files.read(path).table("COUNTERS")["value"].tolist()
 
 
 @pytest.mark.parametrize("text", ["", "()", "(1, x, 1)", "-1"])
@@ -370,23 +362,29 @@ def test_every_cut_is_noticed(write, tmp_path: Path) -> None:
         ncu.read(short)
 
 
-def test_a_last_launch_with_fewer_metrics_is_a_note(tmp_path: Path) -> None:
-    """A details page cut between two rows: the last launch has the first metrics of the one before it."""
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        # Cut between two rows.
+        (
+            lambda lines: lines[:-5],
+            f"the last launch has only the first {len(files.full().metrics) - 5} of the {len(files.full().metrics)} "
+            "metrics of the one before it",
+        ),
+        # Sorted by metric by somebody, or with one changed number of a launch.
+        (lambda lines: [*lines[:4], lines[4].replace('"0"', '"1"', 1), *lines[5:]], "(places: 2)"),
+    ],
+    ids=["cut", "apart"],
+)
+def test_launches_of_a_details_page_that_are_not_whole_are_a_note(
+    change: Callable[[list[str]], list[str]], expected: str, tmp_path: Path
+) -> None:
+    """A last launch with fewer metrics than the one before it, or rows of a launch that stand apart."""
     path = files.details(tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=()))
     assert () == files.read(path).notes
-    path.write_text("\n".join(path.read_text().splitlines()[:-5]))
-    count = len(files.full().metrics)
-    expected = f"the last launch has only the first {count - 5} of the {count} metrics of the one before it"
-    assert [expected in note for note in files.read(path).notes] == [True]
-
-
-def test_rows_of_a_launch_that_stand_apart_are_a_note(tmp_path: Path) -> None:
-    """A details page that somebody sorted by metric, or with one changed number of a launch."""
-    path = files.details(tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=()))
-    lines = path.read_text().splitlines()
-    lines[4] = lines[4].replace('"0"', '"1"', 1)
-    path.write_text("\n".join(lines))
-    assert ["(places: 2)" in note for note in files.read(path).notes] == [True]
+    path.write_text("\n".join(change(path.read_text().splitlines())))
+    (note,) = files.read(path).notes
+    assert expected in note
 
 
 @WRITERS
@@ -427,12 +425,11 @@ def test_a_launch_that_stands_twice_counts_once(tmp_path: Path) -> None:
 
 def test_metrics_of_one_name_are_a_note(tmp_path: Path) -> None:
     """Of two columns with a metric's name the first counts; one without a name is no metric."""
-    metrics = {"a.sum": ("", "1"), "b.sum": ("", "2"), "c.sum": ("", "3")}
-    path = files.raw(tmp_path / "page.csv", files.Measured(metrics))
+    path = files.raw(tmp_path / "page.csv", files.Measured(metrics("1", "2", "3")))
     path.write_text(path.read_text().replace('"b.sum"', '"a.sum"').replace('"c.sum"', '""'))
-    profile = files.read(path)
-    assert [("a.sum", 1.0)] == list(profile.table("COUNTERS")[["metric", "value"]].itertuples(index=False, name=None))
-    assert ["without a name of their own, which were left out: 2" in note for note in profile.notes] == [True]
+    found, note = counters(path)
+    assert [("a.sum", 1.0)] == found
+    assert "without a name of their own, which were left out: 2" in note
 
 
 @WRITERS
@@ -566,11 +563,10 @@ def test_text_with_line_breaks_stays_one_row(tmp_path: Path) -> None:
 
 
 def test_a_scaled_page_is_a_note(tmp_path: Path) -> None:
-    """A raw page in Kbyte loses digits of small launches; in base units there is nothing to say."""
-    scaled = files.read(files.raw(tmp_path / "a.csv", files.Measured({"x.sum": ("Kbyte", "1.5")})))
-    based = files.read(files.raw(tmp_path / "b.csv", files.Measured({"x.sum": ("byte", "1500")})))
-    assert ["--print-units base" in note for note in scaled.notes] == [True]
-    assert () == based.notes
+    """A raw page in Kbyte loses digits of small launches."""
+    found, note = counters(files.raw(tmp_path / "a.csv", files.Measured({"x.sum": ("Kbyte", "1.5")})))
+    assert [("x.sum", 1500.0)] == found
+    assert "--print-units base" in note
 
 
 def test_a_simulated_page_says_so(tmp_path: Path) -> None:

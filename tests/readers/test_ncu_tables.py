@@ -25,6 +25,19 @@ def tensor(**counts: int) -> files.Metrics:
     return {f"{TENSOR}{name}.sum": ("", str(count)) for name, count in counts.items()}
 
 
+def percents(**shares: float) -> files.Metrics:
+    """Metrics in percent."""
+    return {name: ("%", str(share)) for name, share in shares.items()}
+
+
+def active(**shares: int) -> files.Metrics:
+    """Activity of pipes, by the end of their name."""
+    return percents(**{f"sm__{name}.avg.pct_of_peak_sustained_active": share for name, share in shares.items()})
+
+
+OF_PEAK = "avg.pct_of_peak_sustained_elapsed"
+ACCESSES = ("global_op_ld", "global_op_st", "local_op_ld", "local_op_st", "global_op_red")
+SECTORS = {f"l1tex__t_sectors_pipe_lsu_mem_{kind}.sum": ("sector", str(i)) for i, kind in enumerate(ACCESSES, 1)}
 TOGETHER = "sm__sass_thread_inst_executed_ops_{0}add_{0}mul_{0}fma_pred_on.sum"
 RATE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
 NAN = math.nan
@@ -33,6 +46,7 @@ NAN = math.nan
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
+        ({}, {"dur_ns": 1000.0}),
         # 100 additions + 20 multiplications + 2 * 3 fused = 126 FLOP; in double precision 1 + 2 + 2 * 4 = 11.
         (sums(fadd=100, fmul=20, ffma=3), {"fp32_flops": 126.0, "fp64_flops": NAN, "fp16_flops": NAN}),
         (sums(dadd=1, dmul=2, dfma=4), {"fp64_flops": 11.0}),
@@ -89,12 +103,41 @@ NAN = math.nan
             {"dram__sectors_read.sum": ("sector", "60.5"), "dram__sectors_write.sum": ("sector", "2")},
             {"dram_bytes": 2000.0},
         ),
+        # Cache bytes as counted, else 32 a sector: 10 * 32 in L2, and in L1 all kinds of access, (1+2+3+4+5) * 32.
+        ({f"{c}__t_bytes.sum": ("byte", n) for c, n in (("lts", "7"), ("l1tex", "9"))}, {"l2_bytes": 7, "l1_bytes": 9}),
+        ({**SECTORS, "lts__t_sectors.sum": ("sector", "10")}, {"l2_bytes": 320.0, "l1_bytes": 480.0}),
+        ({name: shown for name, shown in SECTORS.items() if "local_op_st" not in name}, {"l1_bytes": NAN}),
+        # Each share of a peak is the vendor's percent over 100.
+        (
+            percents(
+                **{"sm__warps_active.avg.pct_of_peak_sustained_active": 50},
+                **{"sm__maximum_warps_per_active_cycle_pct": 62.5, f"sm__throughput.{OF_PEAK}": 70},
+                **{f"gpu__compute_memory_throughput.{OF_PEAK}": 22, f"gpu__dram_throughput.{OF_PEAK}": 5},
+                **{f"sm__pipe_tensor_cycles_active.{OF_PEAK}": 80},
+            ),
+            {
+                "achieved_occupancy_frac": 0.5, "theoretical_occupancy_frac": 0.625, "sm_frac": 0.7,
+                "memory_frac": 0.22, "dram_frac": 0.05, "tensor_frac": 0.8,
+            },
+        ),
+        # The tensor pipe as a whole comes before its busiest part, activity before instructions issued.
+        (
+            active(pipe_tensor_cycles_active=10, pipe_tc_cycles_active=60, pipe_tensor_op_hmma_cycles_active=90),
+            {"tensor_frac": 0.6},
+        ),
+        (
+            active(pipe_tensor_op_hmma_cycles_active=40, pipe_tensor_op_imma_cycles_active=5),
+            {"tensor_frac": 0.4},
+        ),
+        (active(inst_executed_pipe_tensor=30, inst_executed_pipe_alu=99), {"tensor_frac": 0.3}),
     ],
 )
-def test_operations_and_traffic(metrics: files.Metrics, expected: dict[str, float], tmp_path: Path) -> None:
-    """Every formula, worked by hand."""
+def test_quantities_are_worked_out(metrics: files.Metrics, expected: dict[str, float], tmp_path: Path) -> None:
+    """Every formula of operations, traffic and shares, by hand; a launch with a time only has NaN, never zero."""
     row = files.one(tmp_path, metrics)
     assert list(expected.values()) == pytest.approx([row[column] for column in expected], rel=1e-12, nan_ok=True)
+    told = {"rank", "gpu", "launch", "name", "full_name", "grid_blocks", "block_threads", "dur_ns"}
+    assert metrics or all(math.isnan(value) for name, value in row.items() if name not in told)
 
 
 def test_time_from_cycles_and_clock_of_the_kernel(tmp_path: Path) -> None:
@@ -149,57 +192,6 @@ def test_simulated_cases_of_every_precision(tmp_path: Path) -> None:
     assert expected == pytest.approx(table[columns].to_numpy().ravel().tolist(), nan_ok=True, rel=1e-12)
 
 
-def test_cache_bytes(tmp_path: Path) -> None:
-    """As counted, else 32 bytes a sector: 10 * 32 in L2, and in L1 all kinds of access, (1+2+3+4+5) * 32."""
-    counted = files.one(tmp_path, {"lts__t_bytes.sum": ("byte", "7"), "l1tex__t_bytes.sum": ("byte", "9")})
-    assert (7.0, 9.0) == (counted["l2_bytes"], counted["l1_bytes"])
-    kinds = ("global_op_ld", "global_op_st", "local_op_ld", "local_op_st", "global_op_red")
-    sectors = {f"l1tex__t_sectors_pipe_lsu_mem_{kind}.sum": ("sector", str(i)) for i, kind in enumerate(kinds, 1)}
-    row = files.one(tmp_path, {**sectors, "lts__t_sectors.sum": ("sector", "10")})
-    assert (320.0, 480.0) == (row["l2_bytes"], row["l1_bytes"])
-    del sectors["l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"]
-    assert math.isnan(files.one(tmp_path, sectors)["l1_bytes"])
-
-
-def test_percents_become_fractions(tmp_path: Path) -> None:
-    """Each share of a peak is the vendor's percent over 100."""
-    of_peak = "avg.pct_of_peak_sustained_elapsed"
-    metrics = {
-        "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "50"),
-        "sm__maximum_warps_per_active_cycle_pct": ("%", "62.5"),
-        f"sm__throughput.{of_peak}": ("%", "70"),
-        f"gpu__compute_memory_throughput.{of_peak}": ("%", "22"),
-        f"gpu__dram_throughput.{of_peak}": ("%", "5"),
-        f"sm__pipe_tensor_cycles_active.{of_peak}": ("%", "80"),
-    }
-    row = files.one(tmp_path, metrics)
-    shares = ("achieved_occupancy", "theoretical_occupancy", "sm", "memory", "dram", "tensor")
-    assert [0.5, 0.625, 0.7, 0.22, 0.05, 0.8] == pytest.approx([row[f"{share}_frac"] for share in shares])
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        ({"pipe_tensor_cycles_active": 10, "pipe_tc_cycles_active": 60, "pipe_tensor_op_hmma_cycles_active": 90}, 0.6),
-        ({"pipe_tensor_op_hmma_cycles_active": 40, "pipe_tensor_op_imma_cycles_active": 5}, 0.4),
-        ({"inst_executed_pipe_tensor": 30, "inst_executed_pipe_alu": 99}, 0.3),
-    ],
-)
-def test_tensor_activity_is_the_whole_pipe_else_its_busiest_part(
-    shown: dict[str, int], expected: float, tmp_path: Path
-) -> None:
-    """The pipe as a whole comes before its parts, activity before instructions issued."""
-    metrics = {f"sm__{name}.avg.pct_of_peak_sustained_active": ("%", str(value)) for name, value in shown.items()}
-    assert expected == pytest.approx(files.one(tmp_path, metrics)["tensor_frac"])
-
-
-def test_what_no_counter_tells_is_not_a_number(tmp_path: Path) -> None:
-    """A launch with a time only has NaN in every other quantity, never zero."""
-    row = files.one(tmp_path, {})
-    told = {"rank", "gpu", "launch", "name", "full_name", "grid_blocks", "block_threads", "dur_ns"}
-    assert all(math.isnan(value) for name, value in row.items() if name not in told)
-
-
 def stalls(folder: Path, *launches: files.Metrics) -> dict[tuple[int, str], float]:
     """STALLS of launches with these metrics, by launch and reason."""
     written = [files.Measured({"x.sum": ("", "1"), **metrics}, number=i) for i, metrics in enumerate(launches)]
@@ -224,52 +216,52 @@ def test_counters_that_one_launch_lacks(tmp_path: Path) -> None:
     assert [(0, "a.sum"), (1, "b.sum")] == list(zip(table["launch"], table["metric"], strict=True))
 
 
-def test_stalls_per_issue_come_before_samples(tmp_path: Path) -> None:
-    """A launch with both forms has the ratios; the samples stay among the counters."""
-    both = {files.ISSUE.format("barrier"): ("inst", "20.5"), files.SAMPLED.format("barrier"): ("warp", "13326")}
-    assert {(0, "barrier"): 20.5} == stalls(tmp_path, both)
-    counters = files.read(tmp_path / "stalls.csv").table("COUNTERS")
-    assert files.SAMPLED.format("barrier") in set(counters["metric"])
+def ratio(reason: str, value: str) -> files.Metrics:
+    """Warps stalled per issue."""
+    return {files.ISSUE.format(reason): ("inst", value)}
 
 
-def test_stalls_of_each_launch_are_of_one_form(tmp_path: Path) -> None:
-    """Ratios for one launch, samples for another: no launch mixes them."""
-    ratio = {files.ISSUE.format("wait"): ("inst", "2")}
-    samples = {files.SAMPLED.format("wait"): ("warp", "7"), files.SAMPLED.format("drain"): ("warp", "8")}
-    mixed = {**ratio, files.SAMPLED.format("drain"): ("warp", "9")}
-    expected = {(0, "wait"): 2.0, (1, "wait"): 7.0, (1, "drain"): 8.0, (2, "wait"): 2.0}
-    assert expected == stalls(tmp_path, ratio, samples, mixed)
-
-
-def test_reasons_have_one_spelling(tmp_path: Path) -> None:
-    """The sampled form says no_instructions, the other no_instruction."""
-    sampled = {files.SAMPLED.format("no_instructions"): ("inst", "155")}
-    per_issue = {files.ISSUE.format("no_instruction"): ("inst", "0.5")}
-    assert {(0, "no_instruction"): 155.0, (1, "no_instruction"): 0.5} == stalls(tmp_path, sampled, per_issue)
-
-
-def test_parts_of_a_reason_are_not_counted_beside_it(tmp_path: Path) -> None:
-    """Samples of warps that could not issue, and reasons by pipe, are parts; math_pipe_throttle is a whole."""
-    metrics = {
-        files.SAMPLED.format("math_pipe_throttle"): ("warp", "9"),
-        files.SAMPLED.format("math_pipe_throttle_not_issued"): ("warp", "4"),
-        files.SAMPLED.format("math_pipe_throttle_pipe_fma"): ("warp", "3"),
-        files.SAMPLED.format("long_scoreboard_pipe_l1tex"): ("warp", "2"),
-    }
-    assert {(0, "math_pipe_throttle"): 9.0} == stalls(tmp_path, metrics)
+def sampled(**values: int) -> files.Metrics:
+    """Samples of warps that stalled, by reason."""
+    return {files.SAMPLED.format(reason): ("warp", str(value)) for reason, value in values.items()}
 
 
 @pytest.mark.parametrize(
-    "metric",
+    ("launches", "expected"),
     [
-        "smsp__average_warp_latency_issue_stalled_wait.ratio",
-        "smsp__pcsamp_warps_issue_stalled_wait_not_issued",
-        "smsp__warp_issue_stalled_wait_per_warp_active.pct",
+        # Ratios for one launch, samples for another: no launch mixes them, and ratios come first.
+        (
+            [ratio("wait", "2"), sampled(wait=7, drain=8), {**ratio("wait", "2"), **sampled(drain=9)}],
+            {(0, "wait"): 2.0, (1, "wait"): 7.0, (1, "drain"): 8.0, (2, "wait"): 2.0},
+        ),
+        ([{**ratio("barrier", "20.5"), **sampled(barrier=13326)}], {(0, "barrier"): 20.5}),
+        # The sampled form says no_instructions, the other no_instruction.
+        (
+            [sampled(no_instructions=155), ratio("no_instruction", "0.5")],
+            {(0, "no_instruction"): 155.0, (1, "no_instruction"): 0.5},
+        ),
+        # Samples of warps that could not issue, and reasons by pipe, are parts; math_pipe_throttle is a whole.
+        (
+            [
+                sampled(math_pipe_throttle=9, math_pipe_throttle_not_issued=4, math_pipe_throttle_pipe_fma=3)
+                | sampled(long_scoreboard_pipe_l1tex=2)
+            ],
+            {(0, "math_pipe_throttle"): 9.0},
+        ),
+        # Warp cycles, samples that did not issue and shares are used where nothing else was collected.
+        ([{"smsp__average_warp_latency_issue_stalled_wait.ratio": ("", "3")}], {(0, "wait"): 3.0}),
+        ([{"smsp__pcsamp_warps_issue_stalled_wait_not_issued": ("", "3")}], {(0, "wait"): 3.0}),
+        ([{"smsp__warp_issue_stalled_wait_per_warp_active.pct": ("", "3")}], {(0, "wait"): 3.0}),
     ],
+    ids=["one form each", "both forms", "spelling", "parts", "latency", "not issued", "shares"],
 )
-def test_other_forms_of_stalls(metric: str, tmp_path: Path) -> None:
-    """Warp cycles, samples that did not issue and shares are used where nothing else was collected."""
-    assert {(0, "wait"): 3.0} == stalls(tmp_path, {metric: ("", "3")})
+def test_stalls_of_each_launch_are_of_one_form(
+    launches: list[files.Metrics], expected: dict[tuple[int, str], float], tmp_path: Path
+) -> None:
+    """Per issue, sampled or in another form, each reason once; what is not used stays among the counters."""
+    assert expected == stalls(tmp_path, *launches)
+    counters = files.read(tmp_path / "stalls.csv").table("COUNTERS")
+    assert {name for metrics in launches for name in metrics} <= set(counters["metric"])
 
 
 def test_rules_with_and_without_estimates(tmp_path: Path) -> None:
