@@ -161,7 +161,9 @@ def test_binned_counts_marked_nanoseconds(seed: int) -> None:
 
 def test_shares_are_within_0_and_1() -> None:
     """3 of 4 is 0.75; 0 of 0 is NaN; a part larger than its whole is never clipped."""
-    assert [0.75, np.nan] == pytest.approx(share(np.array([3, 0]), np.array([4, 0])).tolist(), rel=0, abs=0, nan_ok=True)
+    assert [0.75, np.nan] == pytest.approx(
+        share(np.array([3, 0]), np.array([4, 0])).tolist(), rel=0, abs=0, nan_ok=True
+    )
     for part, whole in ((5, 4), (-1, 4), (1, 0)):
         with pytest.raises(PerfkitError, match=rf"share: {part} ns of {whole} ns is not in 0..1"):
             share(np.array([1, part]), np.array([1, whole]))

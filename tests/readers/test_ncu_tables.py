@@ -116,8 +116,12 @@ NAN = math.nan
                 **{f"sm__pipe_tensor_cycles_active.{OF_PEAK}": 80},
             ),
             {
-                "achieved_occupancy_frac": 0.5, "theoretical_occupancy_frac": 0.625, "sm_frac": 0.7,
-                "memory_frac": 0.22, "dram_frac": 0.05, "tensor_frac": 0.8,
+                "achieved_occupancy_frac": 0.5,
+                "theoretical_occupancy_frac": 0.625,
+                "sm_frac": 0.7,
+                "memory_frac": 0.22,
+                "dram_frac": 0.05,
+                "tensor_frac": 0.8,
             },
         ),
         # The tensor pipe as a whole comes before its busiest part, activity before instructions issued.
