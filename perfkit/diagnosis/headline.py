@@ -310,17 +310,7 @@ def _tiles(
     count = figures["step_count"].text if "step_count" in figures else ""
     texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
     texts["readings"] = "the only reading" if _readings(view) == 1 else f"average of {_readings(view):,} readings"
-    known: list[Tile] = []
-    further: list[Tile] = []
-    for label, ids, note in (*TILES, *FURTHER):
-        figure = next((figures[id] for id in ids if id in figures), None)
-        if figure is not None:
-            of = {**texts, "label": figure.label.rpartition(": ")[2]}
-            is_whole = all(of.get(name) for name in FIELD.findall(note))
-            rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
-            rate = _shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
-            remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
-            (known if (label, ids, note) in TILES else further).append(Tile(label, rate, remark, figure))
+    known, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
     known = [*known, *_benchmarked(view)] or [*_connected(view)]
     is_priced = "job_idle_cost_per_h" in figures  # then the loss stands in the verdict alone
     costly = max((f for f in findings if f.gain.share and f.evidence), key=lambda f: f.gain.share or 0.0, default=None)
@@ -333,6 +323,26 @@ def _tiles(
     known += further[: max(FEWEST_TILES - len(known) - ends, 0)]
     yield from known[: MOST_TILES - ends]
     yield from [*losses, *gains]
+
+
+def _answered(
+    rows: Iterable[tuple[str, tuple[str, ...], str]],
+    figures: Mapping[str, Figure],
+    texts: Mapping[str, str],
+    view: Selection,
+) -> list[Tile]:
+    """Return the tiles of the rows of TILES or FURTHER for which a run has a figure."""
+    tiles = []
+    for label, ids, note in rows:
+        figure = next((figures[id] for id in ids if id in figures), None)
+        if figure is not None:
+            of = {**texts, "label": figure.label.rpartition(": ")[2]}
+            is_whole = all(of.get(name) for name in FIELD.findall(note))
+            rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
+            rate = _shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
+            remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
+            tiles.append(Tile(label, rate, remark, figure))
+    return tiles
 
 
 def _benchmarked(view: Selection) -> Iterator[Tile]:

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from real import CUT_DOWN, HOST_ONLY, MFU, OPTIMISED, VECTOR_ADD, WITH_KERNELS
+from real import HOST_ONLY, WITH_KERNELS
 
 import perfkit
 from perfkit.errors import ReadError
@@ -267,7 +267,7 @@ def test_an_arrowdir_is_read_like_the_parquetdir(new: Callable[..., Any], profil
         pd.testing.assert_frame_equal(read(source).table(table), nsys.read(tmp_path).table(table), check_exact=True)
 
 
-@pytest.mark.parametrize("name", [CUT_DOWN, MFU, OPTIMISED, VECTOR_ADD, HOST_ONLY[0]])
+@pytest.mark.parametrize("name", CAPTURES)
 def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
     """A capture loaded from its copies is the capture as read, and loading leaves no file beside it."""
     path = profiles / "nsys" / name
