@@ -11,67 +11,20 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
-from perfkit.analysis import communication, timeline
 from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.tiles import TILES, Tile, counted, explained, readings, shares, tiles, transports
 from perfkit.diagnosis.timeline import too_few
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
 
-MOST_TILES = 6
 FAILED = "The run failed"  # how the verdict begins where a reader's note says so
-# What a reader who does not know NCCL learns from the first part of a transport's name.
-WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
-FIELD = re.compile(r"{(\w+)}")
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
 VENDOR = re.compile(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+")
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
-# Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
-TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac"), "of {span}"),
-    ("GPU busy", ("log_gpu_busy_frac",), "{readings}"),
-    ("Step time", ("step_median_ns", "baseline_step_ns"), "{of_steps}"),
-    ("Throughput", ("job_tokens_per_s", "baseline_tokens_per_s", "job_samples_per_s", "baseline_samples_per_s"), ""),
-    ("MFU", ("job_mfu_frac", "baseline_mfu_frac"), "share of the arithmetic peak"),
-    ("Cost of idle time", ("job_idle_cost_per_h",), "at the price you gave"),
-    ("All-reduce", ("baseline_all_reduce_bytes_per_s",), "bus bandwidth"),
-    ("All-gather", ("baseline_all_gather_bytes_per_s",), "bus bandwidth"),
-    ("Reduce-scatter", ("baseline_reduce_scatter_bytes_per_s",), "bus bandwidth"),
-    ("All-to-all", ("baseline_alltoall_bytes_per_s", "baseline_all_to_all_bytes_per_s"), "bus bandwidth"),
-    ("Broadcast", ("baseline_broadcast_bytes_per_s",), "bus bandwidth"),
-    ("Share of the line rate", ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio"), "of the links of a GPU"),
-    ("Arithmetic of a GPU", ("baseline_flops_per_s",), "from the log"),
-    ("Optimizer", ("baseline_optimizer_frac",), "of an iteration"),
-    ("SMs active", ("log_sm_active_frac",), "{readings}"),
-    ("Pipes active", ("log_pipe_active_frac",), "{readings}"),
-    ("Clock lowered", ("log_throttled_frac",), "of the time"),
-    ("Highest power", ("log_power_0_0_frac",), "of the limit"),
-    ("Highest memory", ("log_memory_0_0_frac",), "of what the GPU has"),
-    ("Kernels measured", ("measured_count",), "{measured_dur_ns} in all"),
-    ("Share of the roof", ("roof_share_frac",), "of what memory and pipes allow"),
-    ("Occupancy", ("achieved_occupancy_frac",), "{theoretical_occupancy_frac} possible"),
-    ("Main stall", ("main_stall_frac",), "{label}"),
-    ("CPU time", ("paths_host_ns",), "of all threads"),
-    ("Copies", ("paths_copy_frac",), "of the GPU's time"),
-    ("Average kernel", ("paths_kernel_mean_ns",), "{paths_launch_count} launches"),
-    ("GPUs", ("baseline_gpu_count",), "in the job"),
-)
-FEWEST_TILES = 4
-# The same, shown only where a run has fewer tiles than that.
-FURTHER: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("Kernels", ("kernel_count",), "{kernel_mean_ns} on average"),
-    ("Short kernels", ("short_kernel_frac",), "of the kernels take under 10 µs"),
-    ("Operators", ("op_count",), "on the CPU"),
-    ("Performance", ("measured_flops_per_s",), "of the measured kernels"),
-    ("DRAM traffic", ("measured_dram_bytes",), "of the measured kernels"),
-    ("Kernel time", ("paths_kernel_ns",), "{paths_launch_count} launches"),
-    ("Wall time", ("paths_wall_ns",), "of the program"),
-)
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
     ("device_busy_frac", "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more."),
@@ -104,16 +57,6 @@ NO_GPU = "perfkit found no problem in this recording. It holds no work of a GPU:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A number of the first screen: what it is, its text, a remark, and the figure behind it, None for a gain."""
-
-    label: str
-    value: str
-    note: str
-    figure: Figure | None = None
-
-
-@dataclass(frozen=True)
 class Headline:
     """The verdict in words, and the numbers next to the verdict, the most asked for first."""
 
@@ -125,9 +68,9 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     """Return the verdict of a run and at most six tiles. `figures` and `findings` are those of the same selection."""
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
-    tiles = _tiles(view, figures, findings, None if too_few(view) else best)
+    ends = [*_ends(figures, findings, None if too_few(view) else best)]
     verdict = f"{FAILED}: {error}." if (error := failure(view)) else _verdict(view, figures, findings, best)
-    return Headline(verdict, tuple(tiles)[:MOST_TILES])
+    return Headline(verdict, tuple(tiles(view, figures, ends)))
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -206,7 +149,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         share = percent(first.gain.share) if first.gain.share else ""
         part = f": {share} " if share and share != figures["idle_frac"].text else " "
         part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
-        said = f"{_who(view, figures)} idle {_shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
+        said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
     else:
         said = f"{first.title}."
         said += " Record steady steps before you optimise the program." if _hides(first) else ""
@@ -233,16 +176,11 @@ def nothing_found(figures: Collection[str]) -> str:
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
-def _readings(view: Selection) -> int:
-    """Return how often a log read a GPU, of several the most."""
-    return int(view.samples.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(view.samples) else 0
-
-
 def _logged(view: Selection, busy: Figure) -> str:
     """Return what a log of the GPUs says in which no check needs attention."""
-    is_one = _readings(view) == 1
+    is_one = readings(view) == 1
     if not busy.value:
-        of = "the only reading" if is_one else f"{_readings(view):,} readings"
+        of = "the only reading" if is_one else f"{readings(view):,} readings"
         return f"No kernel ran during {of} of the log. Record the log again while the program runs."
     ran = f"{'At the only reading, a' if is_one else 'A'} kernel ran {busy.text} of the time."
     return f"{ran} No check of the log needs attention."
@@ -259,8 +197,8 @@ def _only_recorded(view: Selection) -> str:
     links = view.run.links
     if len(links):
         ranks = len({*links["from_rank"], *links["to_rank"]})
-        used = _transports(view)
-        listed = ", ".join(f"{count:,} {_explained(str(name))}" for name, count in used.items())
+        used = transports(view)
+        listed = ", ".join(f"{count:,} {explained(str(name))}" for name, count in used.items())
         of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
         return f"NCCL connected {ranks} ranks{of}"
     timed = view.collectives[view.collectives["source"].eq("benchmark")]
@@ -270,6 +208,11 @@ def _only_recorded(view: Selection) -> str:
         return f"The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
     if len(view.ops):
         return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
+    if len(view.run.os_calls):
+        return f"The recording holds {len(view.run.os_calls):,} calls of the operating system and no work of a GPU."
+    if len(view.samples):
+        read = (f"{tile.label.lower()} was {tile.value}" for tile in counted(view))
+        return f"The log does not say how busy the GPU was. Its {next(read)}."
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
     return f"The recording describes {names or 'a machine'}, but no work of a program."
 
@@ -292,100 +235,13 @@ def _shorter(name: str) -> str:
     return printable(MEMORY.sub("", VENDOR.sub("", name)).strip(), 40) or "GPU"
 
 
-def _shares(view: Selection, state: str, of_all: Figure) -> str:
-    """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
-    parts = timeline.breakdown(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
-    shares = (parts["idle_ns"] / parts["span_ns"]).dropna()
-    shares = shares if state == "idle" else 1 - shares
-    if len(shares) < 2 or percent(shares.min()) == percent(shares.max()):
-        return of_all.marked
-    return f"{percent(shares.min())} to {percent(shares.max())}"
-
-
-def _tiles(
-    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None
-) -> Iterator[Tile]:
-    span = next((figures[id].text for id in ("span_ns", "paths_wall_ns") if id in figures), "")
-    texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
-    count = figures["step_count"].text if "step_count" in figures else ""
-    texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
-    texts["readings"] = "the only reading" if _readings(view) == 1 else f"average of {_readings(view):,} readings"
-    known, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
-    known = [*known, *_benchmarked(view)] or [*_connected(view)]
-    is_priced = "job_idle_cost_per_h" in figures  # then the loss stands in the verdict alone
+def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None) -> Iterator[Tile]:
+    """Yield the last tiles: the largest loss, unless the cost of idle time is a tile, and what can be gained."""
     costly = max((f for f in findings if f.gain.share and f.evidence), key=lambda f: f.gain.share or 0.0, default=None)
-    losses = []
-    if costly and not is_priced:
-        share = percent(costly.gain.share or 0.0)
-        losses.append(Tile("Largest loss", share, theme(costly.rule), costly.evidence[0]))
-    gains = [Tile("Possible gain", *_gain(gain))] if gain and gain.is_known and gain.high >= LEAST else []
-    ends = len(losses) + len(gains)
-    known += further[: max(FEWEST_TILES - len(known) - ends, 0)]
-    yield from known[: MOST_TILES - ends]
-    yield from [*losses, *gains]
-
-
-def _answered(
-    rows: Iterable[tuple[str, tuple[str, ...], str]],
-    figures: Mapping[str, Figure],
-    texts: Mapping[str, str],
-    view: Selection,
-) -> list[Tile]:
-    """Return the tiles of the rows of TILES or FURTHER for which a run has a figure."""
-    tiles = []
-    for label, ids, note in rows:
-        figure = next((figures[id] for id in ids if id in figures), None)
-        if figure is not None:
-            of = {**texts, "label": figure.label.rpartition(": ")[2]}
-            is_whole = all(of.get(name) for name in FIELD.findall(note))
-            rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
-            rate = _shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
-            remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
-            tiles.append(Tile(label, rate, remark, figure))
-    return tiles
-
-
-def _benchmarked(view: Selection) -> Iterator[Tile]:
-    """Yield what a benchmark of collectives shows beside the rate of large messages."""
-    timed = view.collectives[view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)]
-    if timed.empty:
-        return
-    quickest = timed.iloc[timed["dur_ns"].argmin()]
-    rates = communication.summary(timed).dropna(subset="bus_bytes_per_s")
-    for best in rates.nlargest(1, "bus_bytes_per_s").to_dict("records"):
-        fastest = f"{size(best['bus_bytes_per_s'])}/s"
-        yield Tile("Highest rate", fastest, f"bus bandwidth, messages of {size(best['bytes'])}")
-    yield Tile("Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}")
-    if ranks := sorted(timed["ranks"].dropna().unique()):
-        yield Tile("Ranks", " to ".join(dict.fromkeys(f"{ranks[at]}" for at in (0, -1))), "in the benchmark")
-
-
-def _connected(view: Selection) -> Iterator[Tile]:
-    """Yield how the ranks of an NCCL log are connected, where the log holds no other number."""
-    links = view.run.links
-    if links.empty:
-        return
-    yield Tile("Ranks", str(len({*links["from_rank"], *links["to_rank"]})), "with connections in the log")
-    yield Tile("Connections", f"{len(links):,}", "of all channels")
-    used = _transports(view)
-    for name, count in used.head(3).items():
-        yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {_explained(str(name)).partition(' (')[0]}")
-
-
-def _transports(view: Selection) -> pd.Series:
-    """Return how many connections use each transport, the most used first."""
-    used = view.run.links["transport"].dropna().astype("string").str.split("/").str[:2].str.join("/")
-    return used.value_counts()
-
-
-def _explained(transport: str) -> str:
-    """Return where a connection with one of NCCL's transports runs.
-
-    >>> _explained("NET/IB"), _explained("P2P/CUMEM"), _explained("NVLS")
-    ('cross the network (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
-    """
-    way = WAYS.get(transport.partition("/")[0])
-    return f"{way} ({transport})" if way else f"use {transport}"
+    if costly and "job_idle_cost_per_h" not in figures:
+        yield Tile("Largest loss", percent(costly.gain.share or 0.0), theme(costly.rule), costly.evidence[0])
+    if gain and gain.is_known and gain.high >= LEAST:
+        yield Tile("Possible gain", *_gain(gain))
 
 
 def theme(rule: str) -> str:

@@ -28,12 +28,13 @@ MEANINGS = {
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
 NO_GAIN = "the log shows the problem, but not its cost: record a timeline"
 TITLES = {
-    "utilisation": "{gpu} reached 80 % utilisation {share} of the time",
+    "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",
     "memory": "The memory of {gpu} is {share} full",
-    "power": "{gpu} draws {share} of its power limit",
+    "power": "{gpu} draws only {share} of its power limit",
     "throttling": "Power or heat lowered the clock of {gpu} {share} of the time",
     "traffic": "A link of {gpu} carries {share} of its peak",
 }
+NEVER = {"utilisation": "{gpu} never reached 80 % utilisation"}  # where the share is 0
 
 
 def figures(view: Selection) -> Iterator[Figure]:
@@ -82,7 +83,8 @@ def findings(view: Selection) -> Iterator[Finding]:
             "monitoring.checks",
         )
         worst_of = f"GPU {worst['gpu']}"
-        title = TITLES[str(check)].format(gpu=worst_of, share=figure.text) + (f" (also: {others})" if others else "")
+        titles = TITLES if figure.value else {**TITLES, **NEVER}
+        title = titles[str(check)].format(gpu=worst_of, share=figure.text) + (f" (also: {others})" if others else "")
         gain = Gain(1.0, float("inf"), NO_GAIN)
         target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
         level = severity(figure.value) if check == "throttling" and figure.value >= NOTABLE else "medium"

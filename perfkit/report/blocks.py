@@ -29,6 +29,7 @@ from perfkit.names.families import Decoded
 from perfkit.report import links
 from perfkit.selection import Selection
 
+PROFILERS = ("nsys ", "ncu ", "rocprofv3 ", "hpcrun ")  # how a command begins that a step ends with
 # What the analysis behind the published DLRM summary calls its figures, and what to divide their values by.
 GLOBAL_METRICS = {
     "cpu_time": ("host_time", 1),
@@ -105,25 +106,21 @@ def name(path: str) -> str:
 
 def about(view: Selection, *, folded: bool = False) -> Shown:
     """Return what was read: files, tools, GPUs, the part that is looked at, and remarks; `folded` under one line."""
+    tools = sorted({f"{capture.tool} {capture.tool_version}".strip() for capture in view.run.capture.itertuples()})
     lines = [
         ("Run", several(name(path) for path in view.run.capture["path"])),
-        (
-            "Recorded with",
-            ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in view.run.capture.itertuples()})),
-        ),
+        ("Recorded with", ", ".join(tools)),
         ("Recorded for", several(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded"),
         ("GPUs", several(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
         ("Selection", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
         *(("Note", text) for text in remarks(view.run.notes)),
     ]
-    rows = "".join(
-        f'<dt style="width:auto">{_safe(term)}</dt><dd style="margin:0">{_safe(text)}</dd>' for term, text in lines
-    )
+    row = '<dt style="width:auto">{}</dt><dd style="margin:0">{}</dd>'
+    rows = "".join(row.format(_safe(term), _safe(text)) for term, text in lines)
     style = "display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.5em;margin:0"
     listed = f'<dl style="{style}">{rows}</dl>'
-    if folded:
-        listed = f"<details><summary>About this recording</summary>{listed}</details>"
+    listed = f"<details><summary>About this recording</summary>{listed}</details>" if folded else listed
     return Shown(listed, "\n".join(f"{term}: {text}" for term, text in lines))
 
 
@@ -205,8 +202,23 @@ def _first_action(finding: Finding) -> str:
 
 
 def _action(finding: Finding) -> str:
-    step = _first_action(finding)
-    return f"Do first: {_safe(step)}." if step else ""
+    step, command = _with_command(_first_action(finding))
+    return f"Do first: {_safe(step)}.{_folded('Command', command)}" if step else ""
+
+
+def _with_command(step: str) -> tuple[str, str]:
+    """Return a step without the profiler's command at its end, and that command.
+
+    >>> _with_command("Measure the longest kernels: ncu --set full PROGRAM"), _with_command("Set pin_memory=True")
+    (('Measure the longest kernels', 'ncu --set full PROGRAM'), ('Set pin_memory=True', ''))
+    """
+    said, _, command = step.partition(": ")
+    is_one = command.startswith(PROFILERS) and ", or " not in command
+    return (said, command) if is_one else (step, "")
+
+
+def _folded(title: str, code: str) -> str:
+    return f"<details><summary>{title}</summary><pre>{escape(code)}</pre></details>" if code else ""
 
 
 def _spoken_gain(finding: Finding) -> str:
@@ -255,17 +267,18 @@ def recommendations(findings: Iterable[Finding]) -> Shown:
     parts, steps = [], plan(findings)
     for horizon, listed in steps.items():
         items = "".join(
-            f"<li>{_safe(s.text)} <em>({_safe(s.reason)})</em>"
+            f"<li>{_safe(said)} <em>({_safe(s.reason)})</em>"
             + (f' <span style="{QUIET}">at {_safe(s.place)}</span>' if s.place else "")
-            + (f"<details><summary>Example</summary><pre>{escape(s.code)}</pre></details>" if s.code else "")
+            + _folded("Example", s.code)
+            + _folded("Command", command)
             + "</li>"
             for s in listed[: FIRST[horizon]]
+            for said, command in (_with_command(s.text),)
         )
         parts.append(f"<h3>{WEEKS[horizon]}</h3><ol>{items}</ol>")
-    if not parts:
-        return note("No finding asks for a change.")
     left = note(more_steps(horizon for horizon, listed in steps.items() for _ in listed))
-    return Shown("".join(parts) + (left.html if left.text else ""), f"{sum(map(len, steps.values()))} steps")
+    html = "".join(parts) + (left.html if left.text else "")
+    return Shown(html, f"{sum(map(len, steps.values()))} steps") if parts else note("No finding asks for a change.")
 
 
 def more_steps(horizons: Iterable[str]) -> str:
@@ -338,10 +351,7 @@ def comparison_table(found: Comparison) -> pd.DataFrame:
     """Return the few figures that tell whether a program got faster, and where, as rows of text with links."""
     rows = verdict.main_rows(found)
     sources = found.figures.set_index("id")["source"].astype(str)
-    own = [
-        source if source.startswith("compare.") else "compare.figures"
-        for source in map(sources.__getitem__, rows["id"])
-    ]
+    own = [s if s.startswith("compare.") else "compare.figures" for s in map(sources.__getitem__, rows["id"])]
     for column in ("before", "after", "ratio"):
         of = zip(rows["id"], rows["figure"], own, rows[column], strict=True)
         linked = [links.figure(Figure(f"{i}, {column}", label, 0.0, "1", "", s), text=text) for i, label, s, text in of]
@@ -462,8 +472,7 @@ def against_promised(path: str = "") -> Shown:
 
 def promises(path: Path) -> list[Promise]:
     """Return the published gains of a file; what does not read as one is left out."""
-    items = content(path).get("optimization_recommendations", {})
-    gains = []
+    items, gains = content(path).get("optimization_recommendations", {}), []
     for row in items.values() if isinstance(items, dict) else ():
         texts = [str(row.get(k)) for k in ("current", "target", "potential_speedup")] if isinstance(row, dict) else []
         read = [pattern.match(text) for pattern, text in zip((PERCENT, PERCENT, FACTOR), texts, strict=False)]
@@ -476,9 +485,8 @@ def promises(path: Path) -> list[Promise]:
 def _judged(gains: list[Promise]) -> str:
     factors = ", ".join(f"{number(gain.factor)}x" for gain in gains)
     product = math.prod(gain.factor for gain in gains)
-    sentences = [
-        f"Published were gains of {factors}, multiplied to {product:.1f}x, which is wrong: gains share the same time."
-    ]
+    wrong = f"multiplied to {product:.1f}x, which is wrong: gains share the same time."
+    sentences = [f"Published were gains of {factors}, {wrong}"]
     shares = [gain for gain in gains if gain.after < gain.before]
     if outcomes := len(gains) - len(shares):
         sentences.append(f"{outcomes} of them is utilisation, a result of the others: it counts them twice.")

@@ -1,0 +1,246 @@
+"""The numbers of the first screen of a report, by the kind of run, and the shares that the verdict states too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import calltree, communication, timeline
+from perfkit.diagnosis.finding import Figure
+from perfkit.format import duration, elided, number, percent, printable, size
+from perfkit.selection import Selection
+
+MOST_TILES = 6
+FEWEST_TILES = 4
+# What a reader who does not know NCCL learns from the first part of a transport's name.
+WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
+FIELD = re.compile(r"{(\w+)}")
+# Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
+TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac"), "of {span}"),
+    ("GPU busy", ("log_gpu_busy_frac",), "{readings}"),
+    ("Step time", ("step_median_ns", "baseline_step_ns"), "{of_steps}"),
+    ("Throughput", ("job_tokens_per_s", "baseline_tokens_per_s", "job_samples_per_s", "baseline_samples_per_s"), ""),
+    ("MFU", ("job_mfu_frac", "baseline_mfu_frac"), "share of the arithmetic peak"),
+    ("Cost of idle time", ("job_idle_cost_per_h",), "at the price you gave"),
+    ("All-reduce", ("baseline_all_reduce_bytes_per_s",), "bus bandwidth"),
+    ("All-gather", ("baseline_all_gather_bytes_per_s",), "bus bandwidth"),
+    ("Reduce-scatter", ("baseline_reduce_scatter_bytes_per_s",), "bus bandwidth"),
+    ("All-to-all", ("baseline_alltoall_bytes_per_s", "baseline_all_to_all_bytes_per_s"), "bus bandwidth"),
+    ("Broadcast", ("baseline_broadcast_bytes_per_s",), "bus bandwidth"),
+    ("Share of the line rate", ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio"), "of the links of a GPU"),
+    ("Arithmetic of a GPU", ("baseline_flops_per_s",), "from the log"),
+    ("Optimizer", ("baseline_optimizer_frac",), "of an iteration"),
+    ("SMs active", ("log_sm_active_frac",), "{readings}"),
+    ("Pipes active", ("log_pipe_active_frac",), "{readings}"),
+    ("Clock lowered", ("log_throttled_frac",), "of the time"),
+    ("Highest power", ("log_power_0_0_frac",), "of the limit"),
+    ("Highest memory", ("log_memory_0_0_frac",), "of what the GPU has"),
+    ("Kernels measured", ("measured_count",), "{measured_dur_ns} in all"),
+    ("Share of the roof", ("roof_share_frac",), "of what memory and pipes allow"),
+    ("Occupancy", ("achieved_occupancy_frac",), "{theoretical_occupancy_frac} possible"),
+    ("Main stall", ("main_stall_frac",), "{label}"),
+    ("CPU time", ("paths_host_ns",), "of all threads"),
+    ("Copies", ("paths_copy_frac",), "of the GPU's time"),
+    ("Average kernel", ("paths_kernel_mean_ns",), "{paths_launch_count} launches"),
+    ("GPUs", ("baseline_gpu_count",), "in the job"),
+)
+# The same, shown only where a run has fewer tiles than that.
+FURTHER: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("Kernels", ("kernel_count",), "{kernel_mean_ns} on average"),
+    ("Short kernels", ("short_kernel_frac",), "of the kernels take under 10 µs"),
+    ("Performance", ("measured_flops_per_s",), "of the measured kernels"),
+    ("DRAM traffic", ("measured_dram_bytes",), "of the measured kernels"),
+    ("Kernel time", ("paths_kernel_ns",), "{paths_launch_count} launches"),
+    ("Wall time", ("paths_wall_ns",), "of the program"),
+)
+# The same, from tables, where there is no figure: label, metric of a log, whether the highest or the average, its text.
+LOGGED: tuple[tuple[str, str, bool, Callable[[float], str]], ...] = (
+    ("Highest power", "power_w", True, lambda watt: f"{number(watt)} W"),
+    ("Highest memory", "memory_used_bytes", True, size),
+    ("Highest temperature", "temperature_c", True, lambda degrees: f"{number(degrees)} °C"),
+    ("Average SM clock", "sm_clock_hz", False, lambda hz: f"{number(hz / 1e6)} MHz"),
+    ("Memory busy", "memory_busy_frac", False, percent),
+    ("Memory active", "dram_active_frac", False, percent),
+    ("Tensor cores active", "tensor_active_frac", False, percent),
+    ("Average power", "power_w", False, lambda watt: f"{number(watt)} W"),
+)
+HARDWARE: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("Memory", "memory_bytes", size),
+    ("SMs", "sm_count", str),
+    ("Memory bandwidth", "memory_bytes_per_s", lambda rate: f"{size(rate)}/s"),
+)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number of the first screen: what it is, its text, a remark, and the figure behind it, None for a gain."""
+
+    label: str
+    value: str
+    note: str
+    figure: Figure | None = None
+
+
+def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) -> list[Tile]:
+    """Return at most six tiles, and four where the run holds that many numbers; `ends` come last.
+
+    First the figures of TILES, then those of FURTHER, then numbers that no figure holds, from the tables.
+    """
+    span = next((figures[id].text for id in ("span_ns", "paths_wall_ns") if id in figures), "")
+    texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
+    count = figures["step_count"].text if "step_count" in figures else ""
+    texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
+    texts["readings"] = "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
+    first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
+    first = [*first, *_benchmarked(view)] or [*_connected(view)]
+    few = max(FEWEST_TILES - len(first) - len(ends), 0)
+    first += further[:few]
+    shown = {tile.label for tile in (*first, *ends)}
+    first += islice((tile for tile in counted(view) if tile.label not in shown), few - len(further[:few]))
+    return [*first[: MOST_TILES - len(ends)], *ends]
+
+
+def _answered(
+    rows: Iterable[tuple[str, tuple[str, ...], str]],
+    figures: Mapping[str, Figure],
+    texts: Mapping[str, str],
+    view: Selection,
+) -> list[Tile]:
+    """Return the tiles of the rows of TILES or FURTHER for which a run has a figure."""
+    tiles = []
+    for label, ids, note in rows:
+        figure = next((figures[id] for id in ids if id in figures), None)
+        if figure is not None:
+            of = {**texts, "label": figure.label.rpartition(": ")[2]}
+            is_whole = all(of.get(name) for name in FIELD.findall(note))
+            rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
+            rate = shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
+            remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
+            tiles.append(Tile(label, rate, remark, figure))
+    return tiles
+
+
+def shares(view: Selection, state: str, of_all: Figure) -> str:
+    """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
+    parts = timeline.breakdown(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
+    idle = (parts["idle_ns"] / parts["span_ns"]).dropna()
+    by_gpu = idle if state == "idle" else 1 - idle
+    if len(by_gpu) < 2 or percent(by_gpu.min()) == percent(by_gpu.max()):
+        return of_all.marked
+    return f"{percent(by_gpu.min())} to {percent(by_gpu.max())}"
+
+
+def readings(view: Selection) -> int:
+    """Return how often a log read a GPU, of several the most."""
+    return int(view.samples.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(view.samples) else 0
+
+
+def counted(view: Selection) -> Iterator[Tile]:
+    """Yield what the tables of a small recording hold: its counters, readings, operators, calls and devices."""
+    yield from _launched(view.launches)
+    count = readings(view)
+    for label, metric, highest, text in LOGGED:
+        values = view.samples.loc[view.samples["metric"].eq(metric), "value"]
+        if len(values):
+            shown = text(values.max() if highest else values.mean())
+            yield Tile(label, shown, "the only reading" if count == 1 else f"of {count:,} readings")
+    if len(view.samples):
+        yield Tile("Readings", f"{count:,}", "of each GPU")
+        yield Tile("GPUs", f"{len(view.samples[['rank', 'gpu']].drop_duplicates()):,}", "in the log")
+    yield from _taken("operator", view.ops, "self_ns", "on the CPU")
+    if len(view.run.threads):
+        yield Tile("Threads", f"{view.run.threads['kind'].eq('cpu').sum():,}", "of the CPU")
+        paths, metrics = view.run.calltree, view.run.call_metrics
+        metric = calltree.host_metric(metrics)
+        for most in calltree.exclusive(paths, metrics, metric=metric).head(1).to_dict("records") if metric else ():
+            yield Tile("Main function", percent(most["share_frac"]), f"of the CPU time: {elided(most['name'], 40)}")
+        yield Tile("Calling contexts", f"{len(paths):,}", "in the call tree")
+    links, timed = view.run.links, view.collectives
+    if channels := links.loc[links["channel"] >= 0, "channel"].nunique():
+        yield Tile("Channels", f"{channels:,}", "in the log")
+        yield Tile("Arrangement", " and ".join(sorted(links["kind"].unique())), "of the connections")
+    if len(timed):
+        yield Tile("Longest time", duration(timed["dur_ns"].max()), "of a message")
+        yield Tile("Sizes", f"{timed['bytes'].nunique():,}", "of messages")
+        yield Tile("Measurements", f"{len(timed):,}", "in the log")
+    yield from _taken("CUDA call", view.api_calls, "dur_ns", "on all threads")
+    yield from _taken("OS call", view.run.os_calls, "dur_ns", "on all threads")
+    for gpu in view.devices.head(1).to_dict("records"):
+        yield Tile("GPUs", str(len(view.devices)), printable(gpu["name"], 40))
+        for label, column, text in HARDWARE:
+            if not pd.isna(gpu[column]):
+                yield Tile(label, text(gpu[column]), "of a GPU")
+
+
+def _launched(launches: pd.DataFrame) -> Iterator[Tile]:
+    """Yield how far the measured launches are from their limits, averaged over their time, and the longest launch."""
+    timed = launches[launches["dur_ns"].gt(0)]
+    for label, column in (("Compute throughput", "sm_frac"), ("Memory throughput", "memory_frac")):
+        measured = timed.dropna(subset=column)
+        if len(measured):
+            average = float(np.average(measured[column], weights=measured["dur_ns"]))
+            yield Tile(label, percent(average), "of its peak")
+    for longest in timed.nlargest(1, "dur_ns").to_dict("records"):
+        yield Tile("Longest launch", duration(longest["dur_ns"]), elided(longest["name"], 40))
+        if pd.notna(longest["grid_blocks"]) and pd.notna(longest["block_threads"]):
+            yield Tile("Its grid", f"{longest['grid_blocks']:,}", f"blocks of {longest['block_threads']:,} threads")
+
+
+def _taken(what: str, rows: pd.DataFrame, column: str, where: str) -> Iterator[Tile]:
+    """Yield how many calls there are, how long they took, and which took longest."""
+    if rows.empty:
+        return
+    took = rows.groupby("name", observed=True)[column].sum()
+    yield Tile(f"{what[0].upper()}{what[1:]}s", f"{len(rows):,}", where)
+    if total := took.sum():
+        yield Tile(f"Time in {what}s", duration(total), where)
+        yield Tile(f"Main {what}", percent(took.max() / total), f"of that time: {elided(took.idxmax(), 40)}")
+    yield Tile("Threads", f"{len(rows[['rank', 'process', 'thread']].drop_duplicates()):,}", f"with {what}s")
+
+
+def _benchmarked(view: Selection) -> Iterator[Tile]:
+    """Yield what a benchmark of collectives shows beside the rate of large messages."""
+    timed = view.collectives[view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)]
+    if timed.empty:
+        return
+    quickest = timed.iloc[timed["dur_ns"].argmin()]
+    rates = communication.summary(timed).dropna(subset="bus_bytes_per_s")
+    for best in rates.nlargest(1, "bus_bytes_per_s").to_dict("records"):
+        fastest = f"{size(best['bus_bytes_per_s'])}/s"
+        yield Tile("Highest rate", fastest, f"bus bandwidth, messages of {size(best['bytes'])}")
+    yield Tile("Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}")
+    if ranks := sorted(timed["ranks"].dropna().unique()):
+        yield Tile("Ranks", " to ".join(dict.fromkeys(f"{ranks[at]}" for at in (0, -1))), "in the benchmark")
+
+
+def _connected(view: Selection) -> Iterator[Tile]:
+    """Yield how the ranks of an NCCL log are connected, where the log holds no other number."""
+    links = view.run.links
+    if links.empty:
+        return
+    yield Tile("Ranks", str(len({*links["from_rank"], *links["to_rank"]})), "with connections in the log")
+    yield Tile("Connections", f"{len(links):,}", "of all channels")
+    used = transports(view)
+    for name, count in used.head(3).items():
+        yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {explained(str(name)).partition(' (')[0]}")
+
+
+def transports(view: Selection) -> pd.Series:
+    """Return how many connections use each transport, the most used first."""
+    return view.run.links["transport"].dropna().astype("string").str.split("/").str[:2].str.join("/").value_counts()
+
+
+def explained(transport: str) -> str:
+    """Return where a connection with one of NCCL's transports runs.
+
+    >>> explained("NET/IB"), explained("P2P/CUMEM"), explained("NVLS")
+    ('cross the network (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
+    """
+    way = WAYS.get(transport.partition("/")[0])
+    return f"{way} ({transport})" if way else f"use {transport}"
