@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
+from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.tiles import TILES, Tile, counted, explained, readings, shares, tiles, transports
@@ -53,7 +54,7 @@ AFTER_A_FAILURE = (
     "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
 )
 MEASURED = "perfkit found no problem in these measurements. To find causes, record a timeline of the program."
-NO_GPU = "perfkit found no problem in this recording. It holds no work of a GPU: the last section says what to record."
+NO_GPU = "perfkit found no problem in this recording. The last section lists what to record for the open questions."
 
 
 @dataclass(frozen=True)
@@ -210,9 +211,10 @@ def _only_recorded(view: Selection) -> str:
         return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
     if len(view.run.os_calls):
         return f"The recording holds {len(view.run.os_calls):,} calls of the operating system and no work of a GPU."
-    if len(view.samples):
-        read = (f"{tile.label.lower()} was {tile.value}" for tile in counted(view))
-        return f"The log does not say how busy the GPU was. Its {next(read)}."
+    if is_logged(view):
+        read = (t for t in counted(view) if t.label.startswith(("Highest", "Average")))
+        known = next((f" Its {t.label[0].lower()}{t.label[1:]} was {t.value}." for t in read), "")
+        return f"The log does not say how busy the GPU was.{known}"
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
     return f"The recording describes {names or 'a machine'}, but no work of a program."
 

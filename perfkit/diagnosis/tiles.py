@@ -10,8 +10,9 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import calltree, communication, timeline
+from perfkit.analysis import calltree, communication, monitoring, timeline
 from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.monitor import is_logged
 from perfkit.format import duration, elided, number, percent, printable, size
 from perfkit.selection import Selection
 
@@ -144,13 +145,13 @@ def readings(view: Selection) -> int:
 def counted(view: Selection) -> Iterator[Tile]:
     """Yield what the tables of a small recording hold: its counters, readings, operators, calls and devices."""
     yield from _launched(view.launches)
-    count = readings(view)
-    for label, metric, highest, text in LOGGED:
-        values = view.samples.loc[view.samples["metric"].eq(metric), "value"]
-        if len(values):
-            shown = text(values.max() if highest else values.mean())
-            yield Tile(label, shown, "the only reading" if count == 1 else f"of {count:,} readings")
-    if len(view.samples):
+    if is_logged(view):
+        read, count = monitoring.summary(view.samples, window=view.window), readings(view)
+        for label, metric, highest, text in LOGGED:
+            of = read[read["metric"].eq(metric)]
+            if len(of):
+                shown = text(of["max"].max() if highest else of["mean"].mean())
+                yield Tile(label, shown, "the only reading" if count == 1 else f"of {count:,} readings")
         yield Tile("Readings", f"{count:,}", "of each GPU")
         yield Tile("GPUs", f"{len(view.samples[['rank', 'gpu']].drop_duplicates()):,}", "in the log")
     yield from _taken("operator", view.ops, "self_ns", "on the CPU")

@@ -3,8 +3,6 @@
 from perfkit import charts as charts  # first: it imports jsonschema for nbformat, fast
 from perfkit.report.blocks import (
     about,
-    against_promised,
-    against_published,
     comparison_table,
     decisions,
     figure_table,
@@ -20,6 +18,7 @@ from perfkit.report.blocks import (
     sentences,
     summary,
 )
+from perfkit.report.comparison import against_promised, against_published
 from perfkit.report.links import next_steps
 from perfkit.report.notebooks import record
 from perfkit.report.pages import build

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -17,45 +15,17 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import headline, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
-from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, number, percent, printable, several
 from perfkit.names.families import Decoded
 from perfkit.report import links
 from perfkit.selection import Selection
 
 PROFILERS = ("nsys ", "ncu ", "rocprofv3 ", "hpcrun ")  # how a command begins that a step ends with
-# What the analysis behind the published DLRM summary calls its figures, and what to divide their values by.
-GLOBAL_METRICS = {
-    "cpu_time": ("host_time", 1),
-    "gpu_time": ("gpu_time", 1),
-    "kernel_time": ("kernel_time", 1),
-    "copy_time": ("copy_time", 1),
-    "total_kernels": ("launches", 1),
-    "total_transfers": ("copies", 1),
-    "gpu_utilization_pct": ("gpu_share", 100),
-    "copy_percentage": ("copy_share", 100),
-    "avg_kernel_time_us": ("mean_kernel_time", 1_000_000),
-    "kernel_overhead_pct": ("launch_overhead", 100),
-}
-WORDS = {
-    "host_time": "CPU time",
-    "gpu_time": "GPU operations",
-    "kernel_time": "Kernel time",
-    "copy_time": "Copy time",
-    "launches": "Kernel launches",
-    "copies": "Copies",
-    "gpu_share": "GPU time over CPU thread time plus GPU time (no utilisation)",
-    "copy_share": "Copies in kernel and copy time",
-    "mean_kernel_time": "Mean kernel",
-    "launch_overhead": "5 µs per launch over kernel time (no overhead)",
-}
-COLUMNS = {"tree_sum": "sum over the tree", "main_thread": "main thread only", "all_threads": "true: all threads"}
 WEEKS = {
     "immediate": "In the next 1 to 2 weeks",
     "medium-term": "In 1 to 2 months",
@@ -72,8 +42,6 @@ TILES = """
 FIRST = {"immediate": 4, "medium-term": 3, "long-term": 2}  # steps that the first page shows
 QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
-PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%")
-FACTOR = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*x\s*$", re.IGNORECASE)
 
 
 class Advised(NamedTuple):
@@ -83,14 +51,6 @@ class Advised(NamedTuple):
     reason: str
     place: str
     code: str
-
-
-class Promise(NamedTuple):
-    """A published gain: the share before and after, 0..1, and the factor it was said to give."""
-
-    before: float
-    after: float
-    factor: float
 
 
 def note(text: str) -> Shown:
@@ -309,12 +269,24 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
 
 def refusals(items: Iterable[Refusal]) -> Shown:
     """Return the questions that are not answered, why (unless nothing was recorded), and what to record."""
-    reasons = ((r, "" if r.reason == r.absent else f" {_safe(r.reason[:1].upper() + r.reason[1:])}.") for r in items)
     rows = "".join(
-        f"<li><strong>{_safe(r.question)}</strong>{reason} Record: <code>{_safe(r.record)}</code></li>"
-        for r, reason in reasons
+        f"<li><strong>{_safe(questions)}</strong>{_safe(reason)} Record: <code>{_safe(record)}</code></li>"
+        for questions, reason, record in by_command((r.question, r.reason, r.record) for r in items)
     )
     return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")
+
+
+def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return questions, reason as a sentence (empty if nothing was recorded), command: one row per reason and command.
+
+    >>> by_command([("How hot?", Refusal.absent, "nvidia-smi"), ("How full?", Refusal.absent, "nvidia-smi")])
+    [('How hot? How full?', '', 'nvidia-smi')]
+    """
+    rows: dict[tuple[str, str], list[str]] = {}
+    for question, reason, record in items:
+        why = "" if reason == Refusal.absent else f" {reason[:1].upper()}{reason[1:]}."
+        rows.setdefault((why, record), []).append(question)
+    return [(" ".join(questions), why, record) for (why, record), questions in rows.items()]
 
 
 def sentences(decoded: Iterable[Decoded]) -> Shown:
@@ -407,94 +379,3 @@ def _in_unit(value: float, unit: str) -> str:
 
 def _safe(text: str) -> str:
     return escape(printable(text, LIMIT))
-
-
-def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
-    """Return the figures of `analysis.calltree.tree_sums` as text, beside published ones if a file is given.
-
-    `path`: a JSON file: an object of the figures' names in `sums` and their values (s, counts, fractions), or the
-    ``metrics_data.json`` of the published DLRM analysis; empty for none. Raises PerfkitError if it holds none of them.
-    """
-    words = [WORDS.get(n) or f"Stall {n.removeprefix('stall_')}, share of stalled samples" for n in sums["figure"]]
-    table = pd.DataFrame({"figure": words})
-    if path:
-        figures = published(Path(path))
-        values = [figures.get(name, math.nan) for name in sums["figure"]]
-        table["published"] = [_spoken(v, unit) for v, unit in zip(values, sums["unit"], strict=True)]
-    for column, heading in COLUMNS.items():
-        table[heading] = [_spoken(v, unit) for v, unit in zip(sums[column], sums["unit"], strict=True)]
-    return table
-
-
-def published(path: Path) -> dict[str, float]:
-    """Return published figures by the names of `analysis.calltree.tree_sums`, from a JSON file; see there."""
-    stored = content(path)
-    metrics = stored.get("global_metrics", stored)
-    source = metrics if isinstance(metrics, dict) else {}
-    numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float) and abs(v) <= sys.float_info.max}
-    found = {name: value for name, value in numbers.items() if name in WORDS or name.startswith("stall_")}
-    found |= {name: numbers[key] / per for key, (name, per) in GLOBAL_METRICS.items() if key in numbers}
-    if "dominant_stall_pct" in numbers:
-        found[f"stall_{source.get('dominant_stall_type')}"] = numbers["dominant_stall_pct"] / 100
-    if not found:
-        raise PerfkitError(f"{path}: holds none of the figures {', '.join(WORDS)}. Name at least one of them.")
-    return found
-
-
-def content(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, an empty one if it holds anything else."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise PerfkitError(f"{path}: the published figures cannot be read ({e.strerror}). Check the path.") from e
-    except (ValueError, RecursionError) as e:
-        raise PerfkitError(f"{path}: the published figures are not JSON ({e}). Give an object of numbers.") from e
-    return stored if isinstance(stored, dict) else {}
-
-
-def _spoken(value: float, unit: str) -> str:
-    if math.isnan(value):
-        return "-"
-    if unit == "s":
-        return duration(value * 1e9)
-    return percent(value) if unit == "frac" else f"{value:,.0f}" if unit == "count" else number(value)
-
-
-def against_promised(path: str = "") -> Shown:
-    """Return why the published gains cannot be multiplied, and what their shares allow; a sentence if there are none.
-
-    `path`: a JSON file with `optimization_recommendations`: objects with `current` and `target` (text that begins with
-    a percentage) and `potential_speedup` (such as 1.9x); empty for none. Raises PerfkitError if unreadable.
-    """
-    gains = promises(Path(path)) if path else []
-    return note(_judged(gains) if len(gains) > 1 else "The published figures come without gains.")
-
-
-def promises(path: Path) -> list[Promise]:
-    """Return the published gains of a file; what does not read as one is left out."""
-    items, gains = content(path).get("optimization_recommendations", {}), []
-    for row in items.values() if isinstance(items, dict) else ():
-        texts = [str(row.get(k)) for k in ("current", "target", "potential_speedup")] if isinstance(row, dict) else []
-        read = [pattern.match(text) for pattern, text in zip((PERCENT, PERCENT, FACTOR), texts, strict=False)]
-        before, after, factor = [float(m[1]) if m else math.nan for m in read] or [math.nan] * 3
-        if before <= 100 and after <= 100 and factor > 0:
-            gains.append(Promise(before / 100, after / 100, factor))
-    return gains
-
-
-def _judged(gains: list[Promise]) -> str:
-    factors = ", ".join(f"{number(gain.factor)}x" for gain in gains)
-    product = math.prod(gain.factor for gain in gains)
-    wrong = f"multiplied to {product:.1f}x, which is wrong: gains share the same time."
-    sentences = [f"Published were gains of {factors}, {wrong}"]
-    shares = [gain for gain in gains if gain.after < gain.before]
-    if outcomes := len(gains) - len(shares):
-        sentences.append(f"{outcomes} of them is utilisation, a result of the others: it counts them twice.")
-    if shares:
-        at_most = speedup_bounds([g.before for g in shares], [1 - g.after / g.before for g in shares]).high
-        total = sum(gain.before for gain in shares)
-        listed = " and ".join(percent(gain.before) for gain in shares)
-        overlap = f", so that they overlap by {percent(total - 1)} at least" if total > 1 else ""
-        allowed = f"together they allow {at_most:.2f}x at most"
-        sentences.append(f"Shares of {listed} of the same time add up to {percent(total)}{overlap}; {allowed}.")
-    return " ".join(sentences)

@@ -21,15 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.analysis.ranks import to_open
-from perfkit.diagnosis.finding import Refusal
 from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
 from perfkit.hardware import load_peaks
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output
-from perfkit.report.blocks import FIRST, WEEKS, more_steps, remarks
-from perfkit.report.blocks import published as published_figures
+from perfkit.report.blocks import FIRST, WEEKS, by_command, more_steps, remarks
+from perfkit.report.comparison import published as published_figures
 from perfkit.report.html import Lead
 from perfkit.report.links import Report, presented
 from perfkit.report.notebooks import Failure, Recorded, collect, end, presentable
@@ -319,7 +318,7 @@ def markdown(content: dict[str, Any]) -> str:
     return _template("summary.md.j2").render(
         **content,
         weeks=WEEKS,
-        absent=Refusal.absent,
+        questions=by_command((r["question"], r["reason"], r["record"]) for r in content["refusals"]),
         first=FIRST,
         more=more_steps(step["horizon"] for step in content["summary"]["recommendations"]),
         notes=remarks(content["inputs"]["notes"]),
