@@ -31,7 +31,6 @@ def devices(ranks: int = 8, per_node: int = 8, group: str = "Group  0 ") -> list
 
 
 def header(before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, after: str = "") -> list[str]:
-    """The three lines above the rows."""
     width = dict(zip(BEFORE, (10, 12, 8, 6, 6), strict=True))
     names = "  ".join(f"{name:>{width[name]}}" for name in before)
     half = "  ".join(f"{name:>{7 if name in ('time', 'cputime', *PER_ITERATION) else 6}}" for name in measured)
@@ -88,7 +87,6 @@ def old_table(inner: Sequence[str], ranks: int = 8, per_node: int = 8, above: Se
 
 
 def written(path: Path, lines: Iterable[str], prefix: str = "") -> Path:
-    """Write lines, each with a launcher's prefix."""
     path.write_text("".join(f"{prefix}{line}\n" for line in lines))
     return path
 
@@ -106,7 +104,6 @@ def result(size: int, count: int, out: Half | None, into: Half | None, **more: A
 
 
 def report(**more: Any) -> dict[str, Any]:
-    """A report of -J on two processes with four GPUs each."""
     named = {"group": 0, "pid": 1, "device": 0, "device_hex": "0000:00:00", "device_info": H100}
     config = {"nthreads": 1, "ngpus": 4, "minimum_bytes": 8, "maximum_bytes": 8589934592, "step_factor": 2}
     listed = [{"rank": 4 * node, "hostname": f"node{node}", **named} for node in (0, 1)]
@@ -119,13 +116,11 @@ def report(**more: Any) -> dict[str, Any]:
 
 
 def reported(path: Path, told: dict[str, Any]) -> Path:
-    """Write a report as -J does: in one line."""
     path.write_text(json.dumps(told, separators=(",", ":")))
     return path
 
 
 def said(text: str, rank: int = 0, level: str = "INFO", host: str = "node0") -> str:
-    """A line of NCCL, written by the process of a rank."""
     return f"{host}:{1000 + rank}:{2000 + rank} [{rank}] NCCL {level} {text}"
 
 
@@ -139,11 +134,8 @@ def init(rank: int, ranks: int, nodes: int = 1, comm: str = "0xaaa") -> list[str
 
 def call(name: str, count: int, dtype: int = 7, ranks: int = 2, rank: int = 0, number: int = 0) -> str:
     """A call of a rank; NCCL counts the calls in hexadecimal."""
-    return said(
-        f"{name}: opCount {number:x} sendbuff 0x7f0000000000 recvbuff (nil) count {count} datatype {dtype} op 0 root 0 "
-        f"comm 0xaaa [nranks={ranks}] stream 0x55e29067e430",
-        rank,
-    )
+    told = f"sendbuff 0x7f0000000000 recvbuff (nil) count {count} datatype {dtype} op 0 root 0 comm 0xaaa"
+    return said(f"{name}: opCount {number:x} {told} [nranks={ranks}] stream 0x55e29067e430", rank)
 
 
 def sample(path: Path) -> Path:

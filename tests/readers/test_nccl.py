@@ -21,6 +21,7 @@ from perfkit.profile import Profile
 from perfkit.readers import READERS, nccl, reader
 
 ALCF = "nccl_tests__alcf_polaris_nccl_2_18_"
+EVERY = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 # Each with its collectives, where the log does not name them: this follows from names of files, and from the rows.
 TESTS = {
     f"{ALCF}n2.g4.2024-04-29-18-41-24_all_reduce_output.dat.1.txt": ["all_reduce"],
@@ -29,10 +30,8 @@ TESTS = {
     "nccl_tests__alcf_sirius_nccl_2_21_n2.g4.2024-04-29-21-10-30_all_reduce_output.dat.3.txt": ["all_reduce"],
     "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log": ["all_to_all"],
     "nccl_tests__cluster00_nccl_N2_G4_cnode2-001_cnode2-002.log": ["all_to_all", "send_recv"],
-    "nccl_tests__cluster01_nccl_N10_G4.log": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"],
-    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log": [
-        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
-    ],
+    "nccl_tests__cluster01_nccl_N10_G4.log": EVERY,
+    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log": EVERY,
     "nccl_tests_aws_p5_mpi_tagged.txt": ["all_reduce"],
     "superbench__nccl_allreduce.log": ["all_reduce"],
     "superbench__nccl_alltoall.log": ["all_to_all"],
@@ -43,17 +42,13 @@ VAE = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
 RESNET = "nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
 LOGS = ["nccl_debug_info_gh200_issue1291.txt", "nccl_debug_info_h100_issue1453.txt", VAE, RESNET]
 # Logs in which no reader is to find anything: a run without NCCL_DEBUG, other benchmarks, a launch that failed.
-FOREIGN = [
-    VAE.replace("with_aws", "without_aws"),
-    "superbench__cuda_memory_d2h_bw.log",
-    "superbench__gpu_burn.log",
-    "superbench__monitor.jsonl",
-    FAILED,
-]
+FOREIGN = [VAE.replace("with_aws", "without_aws"), "superbench__cuda_memory_d2h_bw.log", "superbench__gpu_burn.log"]
+FOREIGN += ["superbench__monitor.jsonl", FAILED]
 # Size, and the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
 PRINTED = re.compile(
     r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +([\d.]+) +([\d.]+) +\S+" * 2 + r"\s*$"
 )
+SPELLING = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 
 every_test = pytest.mark.parametrize("name", TESTS)
 every_log = pytest.mark.parametrize("name", LOGS)
@@ -61,25 +56,21 @@ every_log = pytest.mark.parametrize("name", LOGS)
 
 @cache
 def read(path: Path) -> Profile:
-    """A log, read once for all tests."""
     return nccl.read(path)
 
 
 @pytest.fixture
 def profile(name: str, profiles: Path) -> Profile:
-    """The log as read."""
     return read(profiles / "monitor" / name)
 
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    """What its truth says."""
     told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text("utf-8"))
     return told
 
 
 def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
-    """The rows of each collective, in the order of the log."""
     frame = profile.table("COLLECTIVES")
     return [frame[frame["operation"] == operation] for operation in TESTS[name]]
 
@@ -99,20 +90,19 @@ def half_a_digit(cells: pd.Series) -> pd.Series:
 
 
 @every_test
-def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """Rows in and out of place, sizes, names where the log has them, ranks, version and what memory did not allow."""
+def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
     full = [told for told in truth["tables"] if told["rows"]]
     found = by_table(profile, name)
     assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
         (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
     ]
-    assert sum(map(len, found)) == len(profile.table("COLLECTIVES"))
-    spelling = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+    frame = profile.table("COLLECTIVES")
+    assert sum(map(len, found)) == len(frame)
     for told, collective in zip(full, TESTS[name], strict=True):
         plain = (told["collective"] or collective).removesuffix("_perf")
-        assert spelling.get(plain, plain) == collective
+        assert SPELLING.get(plain, plain) == collective
     # Every table has its own list of devices: together they have as many lines as the truth counts.
-    ranks = profile.table("COLLECTIVES")["ranks"]
+    ranks = frame["ranks"]
     assert 1 == len(set(ranks.fillna(0)))
     assert truth["rank_lines"] == (0 if ranks.isna().all() else len(truth["tables"]) * int(ranks.iloc[0]))
     assert truth["version"] == [profile.capture["tool_version"].item()][: len(truth["version"])]
@@ -120,16 +110,9 @@ def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], 
     assert sorted(set(truth["reduced_max"])) == sorted(set(re.findall(r"sizes end below (\d+) bytes", notes)))
     assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
     assert "corrupt" not in notes
-
-
-@every_test
-def test_durations_are_as_printed(profile: Profile, name: str, profiles: Path) -> None:
-    """Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up."""
-    shown = printed(profiles / "monitor" / name)
-    expected = [
-        (size, place, float(f"{time}e3")) for size, time, _, _, place in shown.itertuples(index=False, name=None)
-    ]
-    frame = profile.table("COLLECTIVES")
+    # Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up.
+    shown = printed(profiles / "monitor" / name)[["bytes", "placement", "time"]]
+    expected = [(size, place, float(f"{time}e3")) for size, place, time in shown.itertuples(index=False, name=None)]
     assert sorted(expected) == sorted(zip(frame["bytes"], frame["placement"], frame["dur_ns"], strict=True))
 
 
@@ -185,38 +168,24 @@ def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: P
 
 
 def test_without_devices_there_is_no_bus_bandwidth(profiles: Path) -> None:
-    """An excerpt without its list of devices has no number of ranks, which the factor takes."""
     rows = bandwidth(read(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
     assert rows["bus_bytes_per_s"].isna().all()
     assert rows["algorithm_bytes_per_s"].notna().all()
 
 
-def test_a_stopped_test_is_told(profiles: Path) -> None:
-    """The second of two tests printed its header only."""
-    notes = read(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
-    assert "sendrecv_perf: no rows: the run ended before its first result" in notes
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_other_logs_are_not_claimed(name: str, profiles: Path) -> None:
-    """Text that is neither of nccl-tests nor of NCCL is left to its readers, of which these have none but monitor."""
-    path = profiles / "monitor" / name
-    assert [] == [r for r in READERS if r in ("nccl", "deepspeed") and reader(r).sniff(path)]
-
-
-def test_a_launch_that_failed_is_an_error(profiles: Path) -> None:
-    """One line of the launcher is no output of the test: the error shows how the file begins."""
-    with pytest.raises(
-        ReadError, match=r"no reader recognises this file \(72 bytes, starts with b'launch failed on'\)"
-    ):
+def test_other_logs_are_not_claimed(profiles: Path) -> None:
+    for name in FOREIGN:
+        path = profiles / "monitor" / name
+        assert [] == [r for r in READERS if r in ("nccl", "deepspeed") and reader(r).sniff(path)], name
+    found = r"no reader recognises this file \(72 bytes, starts with b'launch failed on'\)"  # a line of the launcher
+    with pytest.raises(ReadError, match=found):
         perfkit.load(profiles / "monitor" / FAILED)
 
 
 @pytest.mark.parametrize("name", [LOGS[0], VAE, RESNET])
 def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
-    """Version, if the excerpt has it, ranks, nodes, ranks per node and network, and every rank in the links."""
     (ranks,), (nodes,), (local,), (network,) = (truth[key] for key in ("nranks", "nnodes", "local_ranks", "network"))
-    version = [f"NCCL {version}; " for version in truth["version"]]
+    version = [f"NCCL {version}; " for version in truth["version"]]  # if the excerpt has it
     expected = f"{''.join(version)}{ranks} ranks on {nodes} nodes ({local} per node); network {network}"
     assert expected == profile.notes[0]
     links = profile.table("LINKS")
@@ -224,16 +193,11 @@ def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any],
 
 
 @every_log
-def test_rings_and_trees_are_those_of_the_truth_and_go_everywhere(
-    profile: Profile, truth: dict[str, Any], name: str
-) -> None:
-    """The truth counts ``NN/M`` after the word Channel: rings and connections have each channel once.
-
-    In a ring every rank sends once and receives once; in a tree every rank but one has one parent.
-    """
+def test_rings_and_trees_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """In a ring every rank sends once and receives once; in a tree every rank but one has one parent."""
     links = profile.table("LINKS")
     shown = links[links["kind"] != "tree"]
-    assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())
+    assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())  # ``NN/M`` after Channel
     assert (truth["tree_lines"] > 0) == (links["kind"] == "tree").any()
     for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
         assert edges["from_rank"].is_unique
@@ -259,8 +223,9 @@ def test_connections_are_those_of_the_truth(
     assert 0 == truth["shm_lines"] + truth["warnings"]
 
 
-def test_a_timeout_is_told(profiles: Path) -> None:
-    """PyTorch's watchdog ended the training: the note quotes which collective hung."""
-    notes = read(profiles / "monitor" / RESNET).notes
+def test_what_ended_a_run_is_told(profiles: Path) -> None:
+    stopped = read(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
+    assert "sendrecv_perf: no rows: the run ended before its first result" in stopped  # the second of two tests
+    notes = read(profiles / "monitor" / RESNET).notes  # PyTorch's watchdog ended the training
     assert any(note.startswith("the run failed: Watchdog caught collective operation timeout") for note in notes)
     assert any("OpType=ALLGATHER" in note for note in notes)
