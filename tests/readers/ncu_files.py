@@ -51,7 +51,6 @@ class Measured:
     cc: str = "8.0"
 
     def cells(self) -> dict[str, str]:
-        """What stands in the leading columns."""
         told = [self.number, self.process, "app", "127.0.0.1", self.name, 1, 7, self.block, self.grid, self.device]
         return dict(zip([*LEAD, *SHAPE], [*map(str, told), self.cc], strict=True))
 
@@ -120,7 +119,6 @@ def _write(
 
 
 def read(path: Path) -> Profile:
-    """Read a file that the reader claims."""
     assert ncu.sniff(path)
     return ncu.read(path)
 

@@ -15,14 +15,9 @@ from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import ncu, recognise
 
-REPORTS = [
-    "AlpriElse__cs599k__rms-norm-pytorch",
-    "NVIDIA__nsight-training__CuVectorAddDrv",
-    "NVIDIA__nsight-training__manual_nvtx",
-    "amitadate__GPU_Power_Model__PS1_10_profile",
-    "extra-p__extrap__ex-gpu.s10",
-    "thedavidchu__speedy_scan__profile",
-]
+REPORTS = ["AlpriElse__cs599k__rms-norm-pytorch", "NVIDIA__nsight-training__CuVectorAddDrv"]
+REPORTS += ["NVIDIA__nsight-training__manual_nvtx", "amitadate__GPU_Power_Model__PS1_10_profile"]
+REPORTS += ["extra-p__extrap__ex-gpu.s10", "thedavidchu__speedy_scan__profile"]
 FORMS = ["ncu-rep", "raw.csv", "raw_base.csv", "details.csv"]
 BERT = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
 B200 = "meinie0826__Roofline-Analysis__flashinfer_paged_decode__gqa_bf16_b1_ctx4k_p64.ncu.csv"
@@ -43,7 +38,6 @@ every_report = pytest.mark.parametrize("name", REPORTS)
 
 @cache
 def opened(profiles: Path, name: str, form: str) -> Profile:
-    """A report in one of its forms, read once; the report itself needs NVIDIA's module."""
     if form == "ncu-rep":
         pytest.importorskip("ncu_report", reason="needs NVIDIA's module: pip install perfkit[ncu]")
         return ncu.read(profiles / "ncu" / f"{name}.ncu-rep")
@@ -51,7 +45,6 @@ def opened(profiles: Path, name: str, form: str) -> Profile:
 
 
 def truth(profiles: Path, name: str) -> dict[str, Any]:
-    """The reference values of a file."""
     found: dict[str, Any] = json.loads((profiles / "golden" / "ncu" / f"{name}.truth.json").read_text())
     return found
 
@@ -59,7 +52,6 @@ def truth(profiles: Path, name: str) -> dict[str, Any]:
 @every_report
 @pytest.mark.parametrize("form", FORMS)
 def test_launches_equal_the_vendors_module(name: str, form: str, profiles: Path) -> None:
-    """Times, bytes and shares of every launch, exactly from the report, within the rounding of the pages."""
     launches = opened(profiles, name, form).table("LAUNCHES")
     actions = truth(profiles, name)["actions"]
     assert len(actions) == len(launches)
@@ -76,40 +68,27 @@ def test_launches_equal_the_vendors_module(name: str, form: str, profiles: Path)
 @every_report
 @pytest.mark.parametrize("form", FORMS[1:])
 def test_launches_are_the_same_in_every_form(name: str, form: str, profiles: Path) -> None:
-    """Every number of LAUNCHES in the report is in its raw page; the details page leaves some out."""
     report, page = (opened(profiles, name, f).table("LAUNCHES") for f in ("ncu-rep", form))
     numbers = report.select_dtypes("number").columns
     if form == "details.csv":
         numbers = numbers.difference(LESS_IN_DETAILS)
         if name.startswith("extra-p"):
             numbers = numbers.difference(["dur_ns", "theoretical_occupancy_frac"])
-    pd.testing.assert_frame_equal(
-        report[numbers].astype(float), page[numbers].astype(float), check_exact=False, rtol=4e-3, atol=6e-5
-    )
+    expected, found = report[numbers].astype(float), page[numbers].astype(float)
+    pd.testing.assert_frame_equal(expected, found, check_exact=False, rtol=4e-3, atol=6e-5)
 
 
 @every_report
-def test_rules_are_the_same_in_report_and_details(name: str, profiles: Path) -> None:
-    """As many rules, with the same text, scope and estimate (two decimals of a percent)."""
+def test_rules_equal_the_vendors_module_in_report_and_details(name: str, profiles: Path) -> None:
     report, page = (opened(profiles, name, form).table("RULES") for form in ("ncu-rep", "details.csv"))
-    expected = [(i, r["id"]) for i, a in enumerate(truth(profiles, name)["actions"]) for r in a["rules"]]
-    assert sorted(expected) == sorted(zip(report["launch"], report["rule"], strict=True))
+    given = [(i, r) for i, a in enumerate(truth(profiles, name)["actions"]) for r in a["rules"]]
+    assert sorted((i, r["id"]) for i, r in given) == sorted(zip(report["launch"], report["rule"], strict=True))
     pd.testing.assert_frame_equal(report, page, check_exact=False, rtol=0, atol=6e-5, check_categorical=False)
-
-
-@every_report
-def test_estimates_equal_the_vendors_module(name: str, profiles: Path) -> None:
-    """Each speed-up is the percent of truth.json over 100; type 1 is local, 2 global."""
-    rules = opened(profiles, name, "ncu-rep").table("RULES")
-    scopes = {1: "kernel", 2: "workload"}
-    given = {
-        (i, r["id"]): (r["speedup"]["speedup"] / 100, scopes[r["speedup"]["type"]])
-        for i, a in enumerate(truth(profiles, name)["actions"])
-        for r in a["rules"]
-        if r["speedup"]
-    }
-    told = rules[rules["speedup_frac"].notna()]
-    assert given == {(r.launch, r.rule): (r.speedup_frac, r.scope) for r in told.itertuples()}
+    scopes = {1: "kernel", 2: "workload"}  # type 1 is local, 2 global
+    estimates = {(i, r["id"]): r["speedup"] for i, r in given if r["speedup"]}
+    expected = {rule: (told["speedup"] / 100, scopes[told["type"]]) for rule, told in estimates.items()}
+    told = report[report["speedup_frac"].notna()]
+    assert expected == {(r.launch, r.rule): (r.speedup_frac, r.scope) for r in told.itertuples()}
 
 
 @pytest.mark.parametrize("form", FORMS[:3])
@@ -129,17 +108,12 @@ def test_stalls_equal_the_vendors_module(form: str, profiles: Path) -> None:
 @every_report
 @pytest.mark.parametrize("form", FORMS[:2])
 def test_devices_are_those_of_the_report(name: str, form: str, profiles: Path) -> None:
-    """Name and compute capability of the GPU, once."""
     devices = opened(profiles, name, form).table("DEVICES")
     action = truth(profiles, name)["actions"][0]
-    assert [(action["device"], "{}.{}".format(*action["cc"]))] == list(
-        zip(devices["name"], devices["compute_capability"], strict=True)
-    )
-
-
-def test_the_version_of_a_report(profiles: Path) -> None:
-    """The version that recorded a report is in the file."""
-    assert ["2020.3.1.0"] == opened(profiles, "extra-p__extrap__ex-gpu.s10", "ncu-rep").capture["tool_version"].tolist()
+    expected = [[action["device"], "{}.{}".format(*action["cc"])]]
+    assert expected == devices[["name", "compute_capability"]].to_numpy().tolist()
+    version = opened(profiles, name, form).capture["tool_version"].item()
+    assert "2020.3.1.0" == version or form != "ncu-rep" or not name.startswith("extra-p")
 
 
 def test_bert_has_operations_and_time_from_cycles(profiles: Path) -> None:
@@ -150,28 +124,27 @@ def test_bert_has_operations_and_time_from_cycles(profiles: Path) -> None:
     kernels = golden["per_kernel"]
     assert (golden["kernels"], golden["rule_rows"]) == (len(launches), len(profile.table("RULES")))
     assert [k["duration_from_cycles_ns"] for k in kernels] == pytest.approx(launches["dur_ns"].tolist(), rel=1e-12)
-    assert [k["flops"]["fp32"] for k in kernels] == launches["fp32_flops"].tolist()
-    assert [2 * k["flops"]["fp16"] for k in kernels] == launches["fp16_flops"].tolist()
-    assert [0.0] * 26 == launches["fp64_flops"].tolist()
-    assert [k["values"]["dram__bytes.sum [byte]"] for k in kernels] == launches["dram_bytes"].tolist()
-    assert [k["values"]["Achieved Occupancy [%]"] / 100 for k in kernels] == launches[
-        "achieved_occupancy_frac"
-    ].tolist()
-    assert [k["name"] for k in kernels] == launches["full_name"].tolist()
-
+    for column, expected in {
+        "fp32_flops": [k["flops"]["fp32"] for k in kernels],
+        "fp16_flops": [2 * k["flops"]["fp16"] for k in kernels],
+        "fp64_flops": [0.0] * 26,
+        "dram_bytes": [k["values"]["dram__bytes.sum [byte]"] for k in kernels],
+        "achieved_occupancy_frac": [k["values"]["Achieved Occupancy [%]"] / 100 for k in kernels],
+        "full_name": [k["name"] for k in kernels],
+    }.items():
+        assert expected == launches[column].tolist(), column
     # A page that does not name its chip: instructions of the tensor pipe tell no operations.
     executed = profile.table("COUNTERS").query("metric == 'sm__inst_executed_pipe_tensor.sum'")["value"].tolist()
     assert [k["tensor_instructions"] for k in kernels] == executed
     assert launches["tensor_flops"].isna().all()
 
 
-def test_the_b200_page(profiles: Path) -> None:
-    """16 launches of two kernels, 475 columns: times, sizes and registers; the tensor pipes did nothing."""
+def test_pages_of_blackwell(profiles: Path) -> None:
+    # 16 launches of two kernels, 475 columns: times, sizes and registers; the tensor pipes did nothing.
     profile = ncu.read(profiles / "ncu" / B200)
     launches = profile.table("LAUNCHES")
     golden = truth(profiles, B200)
     assert [k["duration_ns"] for k in golden["per_kernel"]] == launches["dur_ns"].tolist()
-    assert golden["total_duration_ns"] == launches["dur_ns"].sum()
     assert golden["distinct_names"] == launches["full_name"].nunique()
     assert [148, 256] * 8 == launches["grid_blocks"].tolist()
     assert [0.0] * 16 == launches["tensor_frac"].tolist()
@@ -179,40 +152,31 @@ def test_the_b200_page(profiles: Path) -> None:
     assert [k["launch__registers_per_thread"] for k in golden["per_kernel"]] == registers.tolist()
     device = profile.table("DEVICES").iloc[0]
     assert ("NVIDIA B200", "10.0", 148) == (device["name"], device["compute_capability"], device["sm_count"])
-
-
-def test_a_page_with_mark_output_and_blackwell_names(profiles: Path) -> None:
-    """A byte order mark, the program's output, the RTX 50's metric names: 54,207,744 + 26,601,216 bytes."""
-    launches = ncu.read(profiles / "ncu" / RTX5070).table("LAUNCHES")
-    row = launches.iloc[0]
-    assert (9_589_248.0, 80_808_960.0) == (row["dur_ns"], row["dram_bytes"])
-    assert (0.9732, 0.6661, 4096, 1024) == tuple(
-        row[["sm_frac", "achieved_occupancy_frac", "grid_blocks", "block_threads"]]
-    )
+    # A byte order mark, the program's output, the RTX 50's metric names: 54,207,744 + 26,601,216 bytes.
+    row = ncu.read(profiles / "ncu" / RTX5070).table("LAUNCHES").iloc[0]
+    columns = ["dur_ns", "dram_bytes", "sm_frac", "achieved_occupancy_frac", "grid_blocks", "block_threads"]
+    assert [9_589_248.0, 80_808_960.0, 0.9732, 0.6661, 4096, 1024] == row[columns].tolist()
     assert row["full_name"].startswith("<unnamed>::gemm_naive_kernel(")
 
 
 def test_a_failed_run_is_quoted(profiles: Path) -> None:
-    """A log of a program that failed holds no page: the error says what ncu said."""
     path = profiles / "ncu" / FAILED
     assert "ncu" == recognise(path)
     with pytest.raises(ReadError, match=r"The application returned an error code \(1\)\."):
         ncu.read(path)
 
 
-@pytest.mark.parametrize("cut", [0.5, 0.9])
 @every_report
-def test_a_cut_report_is_an_error(name: str, cut: float, profiles: Path, tmp_path: Path) -> None:
-    """The lengths in real reports lead to their end, and nowhere in a cut one; no module is needed to see it."""
+def test_a_cut_report_is_an_error(name: str, profiles: Path, tmp_path: Path) -> None:
     content = (profiles / "ncu" / f"{name}.ncu-rep").read_bytes()
     path = tmp_path / "cut.ncu-rep"
-    path.write_bytes(content[: int(len(content) * cut)])
-    with pytest.raises(ReadError, match=r"cut\.ncu-rep: the report is cut"):
-        ncu.read(path)
+    for part in (0.5, 0.9):  # no module is needed to see it
+        path.write_bytes(content[: int(len(content) * part)])
+        with pytest.raises(ReadError, match=r"cut\.ncu-rep: the report is cut"):
+            ncu.read(path)
 
 
 def test_texts_beside_the_captures_are_not_claimed(profiles: Path) -> None:
-    """Lists of metrics and of versions are no pages, and no other tool's captures are."""
     others = [p for p in profiles.glob("*/*") if p.parent.name in ("nsys", "torch", "monitor")]
     assert others
     assert [] == [p.name for p in [*others, *(profiles / "ncu").glob("*.txt")] if ncu.sniff(p)]

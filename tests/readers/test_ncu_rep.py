@@ -14,29 +14,24 @@ from readers import ncu_files as files
 from perfkit.errors import ReadError
 from perfkit.readers import ncu, recognise
 
+LINKS = "See @section:LaunchStats:Launch Statistics@ or @url:it:https://a/b@."
 SAXPY = files.Action(
     {
         "gpu__time_duration.sum": ("ns", 10_500.0),
+        "dram__bytes.sum": ("byte", 2_000),
         "launch__grid_size": ("", 8),
         "launch__block_size": ("", 128),
         "launch__device_id": ("", 1),
         "launch__func_cache_config": ("", "CachePreferNone"),
         "nvlink__uuidDev0": ("", None),
         "bad.ratio": ("", float("inf")),
-        "dram__bytes.sum": ("byte", 2_000),
         "device__attribute_compute_capability_major": ("", 9),
         "device__attribute_compute_capability_minor": ("", 0),
         "device__attribute_multiprocessor_count": ("", 132),
         "device__attribute_display_name": ("", "NVIDIA H100"),
     },
     [
-        {
-            "rule_identifier": "SOLBottleneck",
-            "rule_message": {
-                "title": "t",
-                "message": "See @section:LaunchStats:Launch Statistics@ or @url:it:https://a/b@.",
-            },
-        },
+        {"rule_identifier": "SOLBottleneck", "rule_message": {"title": "t", "message": LINKS}},
         {
             "rule_identifier": "LaunchConfiguration",
             "rule_message": {"title": "", "message": "a partial wave"},
@@ -45,22 +40,20 @@ SAXPY = files.Action(
         {"rule_identifier": "WithoutMessage"},
     ],
 )
+WAY_OUT = "ncu --import run.ncu-rep --csv --page raw --print-units base > run.csv"
 
 
 @pytest.fixture
 def with_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Let a stand-in with these ranges be the installed module."""
     return lambda *ranges: monkeypatch.syspath_prepend(files.module(tmp_path, *ranges))
 
 
 @pytest.fixture
 def with_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Let a stand-in with this source be the installed module."""
     return lambda source: monkeypatch.syspath_prepend(files.code(tmp_path, source))
 
 
 def test_a_report_fills_the_tables(tmp_path: Path, with_module: Any) -> None:
-    """Sizes, device and capability come from metrics; texts, nothing and infinities are no counters."""
     with_module([SAXPY])
     path = files.report(tmp_path / "run.ncu-rep")
     assert "ncu" == recognise(path)
@@ -68,21 +61,20 @@ def test_a_report_fills_the_tables(tmp_path: Path, with_module: Any) -> None:
     row = profile.table("LAUNCHES").iloc[0]
     assert ("saxpy(int)", 1, 8, 128) == (row["full_name"], row["gpu"], row["grid_blocks"], row["block_threads"])
     assert (10_500.0, 2_000.0) == (row["dur_ns"], row["dram_bytes"])
+    # Texts, nothing and infinities are no counters.
     assert not {"bad.ratio", "nvlink__uuidDev0"} & set(profile.table("COUNTERS")["metric"])
     device = profile.table("DEVICES").iloc[0]
     assert ("NVIDIA H100", "9.0", 132) == (device["name"], device["compute_capability"], device["sm_count"])
     assert ["2024.1.0.0"] == profile.capture["tool_version"].tolist()
+    # A file name with bytes that are no UTF-8, which NVIDIA's library cannot open, is read all the same.
+    assert 1 == len(files.read(files.report(tmp_path / os.fsdecode(b"r\xff.ncu-rep"))).table("LAUNCHES"))
 
 
 def test_rules_lose_the_markup_of_links_and_ranges_follow_each_other(tmp_path: Path, with_module: Any) -> None:
-    """A link is its label, an address follows in brackets; a rule without a message is none.
-
-    Launches of a second range are numbered on, they do not replace the first.
-    """
     with_module([SAXPY, SAXPY], [], [SAXPY])
     profile = files.read(files.report(tmp_path / "run.ncu-rep"))
     assert [0, 1, 2] == profile.table("LAUNCHES")["launch"].tolist()
-    rules = profile.table("RULES").query("launch == 2")
+    rules = profile.table("RULES").query("launch == 2")  # a rule without a message is none
     assert ["a partial wave", "See Launch Statistics or it (https://a/b)."] == rules["message"].tolist()
     assert (0.5, "workload") == tuple(rules[["speedup_frac", "scope"]].iloc[0])
 
@@ -98,24 +90,29 @@ def test_rules_lose_the_markup_of_links_and_ranges_follow_each_other(tmp_path: P
 def test_a_report_without_launches_is_an_error(
     actions: list[files.Action], announced: int, words: str, tmp_path: Path, with_module: Any
 ) -> None:
-    """Ranges without actions hold nothing to show; fewer launches than announced are damage."""
     with_module(actions)
     with pytest.raises(ReadError, match=rf"run\.ncu-rep: {words}"):
         ncu.read(files.report(tmp_path / "run.ncu-rep", launches=announced))
 
 
-def test_without_the_module_both_ways_out_are_named(tmp_path: Path, with_code: Any) -> None:
-    """Install the extra, or export the page."""
-    with_code("raise ImportError('no such library')")
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise ImportError('no such library')", ["(no such library)", 'pip install "perfkit[ncu]"', WAY_OUT]),
+        # NVIDIA's library ends its process on some damaged reports.
+        ("os.abort()", ["NVIDIA's library ncu_report ended with signal 6 (SIGABRT) on this report.", WAY_OUT]),
+        ("raise RuntimeError('unknown message')", ["ncu_report cannot read this report (unknown message)"]),
+        ("raise KeyError(path[-11:])", ["NVIDIA's library ncu_report failed (\"KeyError: 'run.ncu-rep'\")"]),
+        ("os._exit(0)", ["NVIDIA's library ncu_report ended without an answer"]),
+    ],
+)
+def test_a_failure_of_the_module_is_an_error(source: str, words: list[str], tmp_path: Path, with_code: Any) -> None:
+    with_code(source if "Import" in source else f"import os\n\ndef load_report(path):\n    {source}")
+    path = files.report(tmp_path / "run.ncu-rep")
     with pytest.raises(ReadError) as caught:
-        ncu.read(files.report(tmp_path / "run.ncu-rep"))
-    for part in (
-        f"{tmp_path / 'run.ncu-rep'}: ",
-        "(no such library)",
-        'pip install "perfkit[ncu]"',
-        "ncu --import run.ncu-rep --csv --page raw --print-units base > run.csv",
-    ):
-        assert part in str(caught.value)
+        ncu.read(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert words == [word for word in words if word in str(caught.value)]
 
 
 def test_every_cut_of_a_report_is_noticed(tmp_path: Path, with_module: Any) -> None:
@@ -128,19 +125,23 @@ def test_every_cut_of_a_report_is_noticed(tmp_path: Path, with_module: Any) -> N
         path.write_bytes(whole[:size])
         with pytest.raises(ReadError, match=r"run\.ncu-rep: the report is cut"):
             ncu.read(path)
+    # Zeros, and messages with field 0 or a type that does not exist, begin no block: a hole ends the search.
+    for tail in (bytes(100), b"\1\0\0\0\7", b"\4\0\0\0\x2f\0\0\0"):
+        path.write_bytes(whole + tail)
+        with pytest.raises(ReadError, match=rf"run\.ncu-rep: .*damaged: no block begins at byte {len(whole)}"):
+            ncu.read(path)
 
 
 def test_block_headers_with_other_fields(tmp_path: Path, with_module: Any) -> None:
-    """Fields of every wire type before the payload's size are skipped: integers, texts, 32 and 64 bits."""
     with_module([SAXPY])
     path = files.report(tmp_path / "run.ncu-rep", b"")
+    # Fields of every wire type before the payload's size are skipped: integers, texts, 32 and 64 bits.
     fields = b"\x08\x96\x01" + b"\x22\x03abc" + b"\x0d\0\0\0\0" + b"\x11" + bytes(8) + b"\x28\x05"
     path.write_bytes(path.read_bytes()[:-6] + len(fields).to_bytes(4, "little") + fields + b"12345")
     assert 1 == len(files.read(path).table("LAUNCHES"))
 
 
 def test_a_report_of_fewer_launches_than_it_announces(tmp_path: Path, with_module: Any) -> None:
-    """The module passes over damaged launches without a word: a note counts them, and none at all is an error."""
     with_module([SAXPY, SAXPY])
     assert () == files.read(files.report(tmp_path / "a.ncu-rep", launches=2)).notes
     notes = files.read(files.report(tmp_path / "b.ncu-rep", launches=3)).notes
@@ -148,37 +149,23 @@ def test_a_report_of_fewer_launches_than_it_announces(tmp_path: Path, with_modul
 
 
 def test_what_the_module_cannot_read_is_left_out_and_counted(tmp_path: Path, with_module: Any) -> None:
-    """A metric that is listed and not there, names and values of other types; a launch without a name stays."""
-    metrics = {
-        "a.sum": ("", 5),
-        "listed.sum": (None, 1),
-        "by\udcf4te.sum": ("", 2),
-        None: ("", 3),
-        "list.sum": ("", [4]),
-        "unit.sum": (7, 5),
-        "text": ("", "by\udcf4te"),
-    }
+    metrics = {"a.sum": ("", 5), "listed.sum": (None, 1), "by\udcf4te.sum": ("", 2), None: ("", 3)}
+    metrics |= {"list.sum": ("", [4]), "unit.sum": (7, 5), "text": ("", "by\udcf4te")}
     rules = [{"rule_identifier": None, "rule_message": {"message": "m"}}]
     with_module([files.Action(metrics, rules, demangled=None)])
     profile = files.read(files.report(tmp_path / "run.ncu-rep"))
     assert ["(no name)"] == profile.table("LAUNCHES")["full_name"].tolist()
     assert [("a.sum", 5.0)] == list(profile.table("COUNTERS")[["metric", "value"]].itertuples(index=False, name=None))
-    # The six are the name of the launch, four metrics and the one with a unit that is no text, and the rule.
-    assert ["cannot be read and were left out: 7 (first: metric 'listed.sum'" in note for note in profile.notes] == [
-        True
-    ]
+    # The name of the launch, four metrics and the one with a unit that is no text, and the rule.
+    (note,) = profile.notes
+    assert "cannot be read and were left out: 7 (first: metric 'listed.sum'" in note
 
 
 def test_ids_and_sizes_that_are_none_are_missing(tmp_path: Path, with_module: Any) -> None:
-    """A device beyond 32 bits, a grid of 1.5 blocks, a block of -1 threads: missing, each with a note."""
-    metrics = {
-        "launch__device_id": ("", 2**40),
-        "launch__grid_size": ("", 1.5),
-        "launch__block_size": ("", -1),
-        "device__attribute_multiprocessor_count": ("", 1e300),
-        "device__attribute_compute_capability_major": ("", 1e300),
-        "device__attribute_compute_capability_minor": ("", 0),
-    }
+    wrong = {"launch__device_id": 2**40, "launch__grid_size": 1.5, "launch__block_size": -1}
+    wrong |= {"device__attribute_multiprocessor_count": 1e300, "device__attribute_compute_capability_major": 1e300}
+    metrics = {name: ("", value) for name, value in wrong.items()}
+    metrics["device__attribute_compute_capability_minor"] = ("", 0)
     with_module([files.Action({**metrics, "gpu__time_duration.sum": ("ns", 5.0)})])
     profile = files.read(files.report(tmp_path / "run.ncu-rep"))
     row = profile.table("LAUNCHES").iloc[0]
@@ -188,47 +175,12 @@ def test_ids_and_sizes_that_are_none_are_missing(tmp_path: Path, with_module: An
     assert 4 == sum("is no whole number" in note or "that are no whole number" in note for note in profile.notes)
 
 
-def test_an_abort_of_the_library_is_an_error(tmp_path: Path, with_code: Any) -> None:
-    """NVIDIA's library ends its process on some damaged reports: the error says how, and the way out."""
-    with_code("import os\n\ndef load_report(path):\n    os.abort()")
-    path = files.report(tmp_path / "run.ncu-rep")
-    with pytest.raises(ReadError) as caught:
-        ncu.read(path)
-    for part in (
-        f"{path}: NVIDIA's library ncu_report ended with signal 6 (SIGABRT) on this report.",
-        "ncu --import run.ncu-rep --csv --page raw --print-units base > run.csv",
-    ):
-        assert part in str(caught.value)
-
-
-DIED = "NVIDIA's library ncu_report "
-
-
-@pytest.mark.parametrize(
-    ("source", "end"),
-    [
-        ("raise RuntimeError('unknown message')", "ncu_report cannot read this report (unknown message)"),
-        ("raise KeyError(path[-11:])", DIED + "failed (\"KeyError: 'run.ncu-rep'\")"),
-        ("os._exit(0)", DIED + "ended without an answer"),
-    ],
-)
-def test_a_failure_of_the_module_is_an_error(source: str, end: str, tmp_path: Path, with_code: Any) -> None:
-    """Whatever the module raises, and an end without an answer, names the file."""
-    source = f"import os\n\ndef load_report(path):\n    {source}"
-    with_code(source)
-    path = files.report(tmp_path / "run.ncu-rep")
-    with pytest.raises(ReadError) as caught:
-        ncu.read(path)
-    assert str(caught.value).startswith(f"{path}: {end}")
-
-
 def test_what_the_library_prints_is_not_shown(
     tmp_path: Path, with_module: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Messages on both streams, also those written past Python, change nothing."""
     with_module([SAXPY])
     module = tmp_path / "module" / "ncu_report.py"
-    noise = "import os\nos.write(1, b'WARNING one')\nos.write(2, b'WARNING two')\nprint('three')\n"
+    noise = "import os\nos.write(1, b'WARNING one')\nos.write(2, b'WARNING two')\nprint('three')\n"  # past Python, too
     module.write_text(noise + module.read_text())
     assert 1 == len(files.read(files.report(tmp_path / "run.ncu-rep")).table("LAUNCHES"))
     assert ("", "") == tuple(capfd.readouterr())
@@ -246,14 +198,12 @@ def load_report(path):
 
 
 def child_of(path: Path) -> int | None:
-    """The process that reads a report, as `HANGS` notes it; None before it does."""
     note = path.with_name(path.name + ".pid")
     text = note.read_text() if note.exists() else ""
     return int(text[:-1]) if text.endswith(".") else None
 
 
 def assert_gone(path: Path) -> None:
-    """The process that read a report is no more."""
     child = child_of(path)
     assert child is not None
     with pytest.raises(ProcessLookupError):
@@ -261,7 +211,6 @@ def assert_gone(path: Path) -> None:
 
 
 def test_a_library_that_hangs_is_ended(tmp_path: Path, with_code: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the time it may take its process is ended, and the error says so."""
     with_code(HANGS)
     monkeypatch.setattr(ncu, "SECONDS", 3)
     path = files.report(tmp_path / "run.ncu-rep")
@@ -271,7 +220,6 @@ def test_a_library_that_hangs_is_ended(tmp_path: Path, with_code: Any, monkeypat
 
 
 def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, with_code: Any) -> None:
-    """Ctrl-C while a report is read ends the process that reads it."""
     with_code(HANGS)
     path = files.report(tmp_path / "run.ncu-rep")
     over = threading.Event()
@@ -293,21 +241,3 @@ def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, with_code: Any) -
         thread.join()
         signal.signal(signal.SIGINT, before)
     assert_gone(path)
-
-
-def test_a_name_that_is_no_text(tmp_path: Path, with_module: Any) -> None:
-    """A file name with bytes that are no UTF-8, which NVIDIA's library cannot open, is read all the same."""
-    with_module([SAXPY])
-    path = files.report(tmp_path / os.fsdecode(b"r\xff.ncu-rep"))
-    assert 1 == len(files.read(path).table("LAUNCHES"))
-
-
-@pytest.mark.parametrize("tail", [bytes(100), b"\1\0\0\0\7", b"\4\0\0\0\x2f\0\0\0"])
-def test_what_is_no_block_is_noticed(tail: bytes, tmp_path: Path, with_module: Any) -> None:
-    """Zeros, and messages with field 0 or a type that does not exist, begin no block: a hole ends the search."""
-    with_module([SAXPY])
-    path = files.report(tmp_path / "run.ncu-rep")
-    whole = path.read_bytes()
-    path.write_bytes(whole + tail)
-    with pytest.raises(ReadError, match=rf"run\.ncu-rep: .*damaged: no block begins at byte {len(whole)}"):
-        ncu.read(path)
