@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,12 @@ from perfkit.tables import METRICS
 
 
 def values(profile: Profile, metric: str, gpu: int = 0, rank: int = 0) -> list[float]:
-    """The values of one metric of one GPU in the order of time."""
     samples = profile.table("SAMPLES")
     chosen = (samples["metric"] == metric) & (samples["gpu"] == gpu) & (samples["rank"] == rank)
     return samples.loc[chosen, "value"].tolist()
 
 
 def test_rows_become_samples(tmp_path: Path) -> None:
-    """Two GPUs, four ticks of which the first is N/A: 91, 92, 93 % at 1, 2, 3 s; power of GPU 1 is 301.5 W."""
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", *ticks()))
     assert [0.91, 0.92, 0.93] == values(profile, "gpu_busy_frac")
     assert [301.5] * 3 == values(profile, "power_w", gpu=1)
@@ -38,18 +37,14 @@ def test_rows_become_samples(tmp_path: Path) -> None:
     assert [1_000_000_000, 2_000_000_000, 3_000_000_000] == samples["time_ns"].drop_duplicates().tolist()
     assert 24 == len(samples)
     assert "8 of 32 values are missing (N/A, blank or impossible)" in profile.notes
-
-
-def test_the_capture_has_no_wall_clock(tmp_path: Path) -> None:
-    """dcgmi prints no time: t0 is NA, ticks are 1 s, and a note says so."""
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *ticks()))
+    # dcgmi prints no time: t0 is NA, ticks are 1 s, and a note says so.
     capture = profile.capture.iloc[0]
     assert ("dcgmi dmon", "", 3_000_000_000) == (capture["tool"], capture["tool_version"], capture["dur_ns"])
     assert pd.isna(capture["t0_unix_ns"])
     assert any("no time stamps" in note for note in profile.notes)
 
 
-def test_field_ids_are_nvidias_not_the_guides(tmp_path: Path) -> None:
+def test_field_ids_are_nvidias_not_the_guides() -> None:
     """1002 is SM activity, 1003 occupancy, 1004 tensor cores, 1005 device memory, 1011 and 1012 NVLink (facts §1)."""
     by_id = {field.number: (field.short, field.metric) for field in FIELDS if field.number}
     assert ("GRACT", "graphics_active_frac") == by_id[1001]
@@ -60,96 +55,83 @@ def test_field_ids_are_nvidias_not_the_guides(tmp_path: Path) -> None:
     assert ("NVLTX", "nvlink_tx_bytes_per_s") == by_id[1011]
     assert ("NVLRX", "nvlink_rx_bytes_per_s") == by_id[1012]
     assert len({field.number for field in FIELDS if field.number}) == sum(field.number > 0 for field in FIELDS)
-
-
-def test_every_field_is_a_metric_of_samples() -> None:
-    """Canonical names only."""
     assert {field.metric for field in FIELDS} - {REASONS} <= set(METRICS)
 
 
 @pytest.mark.parametrize(
     ("column", "cell", "metric", "expected"),
     [
-        ("SMCLK", "1980", "sm_clock_hz", 1.98e9),
-        ("MMTMP", "54", "memory_temperature_c", 54),
-        ("TOTEC", "319159391", "energy_j", 319159.391),
-        ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20),
-        ("GPUTL", "100", "gpu_busy_frac", 1),
-        ("DRAMA", "1.000", "dram_active_frac", 1),
+        *(("SMCLK", "1980", "sm_clock_hz", 1.98e9), ("MMTMP", "54", "memory_temperature_c", 54)),
+        *(("TOTEC", "319159391", "energy_j", 319159.391), ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20)),
+        *(("GPUTL", "100", "gpu_busy_frac", 1), ("DRAMA", "1.000", "dram_active_frac", 1)),
         ("PCITX", "33011804.000", "pcie_tx_bytes_per_s", 33011804),
-        ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
-        ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
-        ("EPLMT", "700.000", "power_limit_w", 700),
-        ("XIDER", "0", "xid_count", 0),
+        *(
+            ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
+            ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
+        ),
+        *(("EPLMT", "700.000", "power_limit_w", 700), ("XIDER", "0", "xid_count", 0)),
         ("PVIOL", "1500000000", "power_violation_ns", 1.5e9),
     ],
 )
 def test_units(column: str, cell: str, metric: str, expected: float, tmp_path: Path) -> None:
-    """A column in DCGM's unit becomes its metric in base units."""
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [cell]), columns=[column]))
     assert [pytest.approx(expected)] == values(profile, metric)
     assert metric == BY_COLUMN[column].metric
 
 
 @pytest.mark.parametrize(
-    ("mask", "active"),
+    ("mask", "active"),  # a hardware slowdown (0x8) is another reason unless a hardware cause (0x40, 0x80) is set
     [
-        (0, set()),
-        (0x1, {"idle_frac"}),
-        (0x4, {"throttled_power_frac"}),
-        (0x20, {"throttled_thermal_frac"}),
-        (0x48, {"throttled_thermal_frac"}),
-        (0x88, {"throttled_power_frac"}),
-        (0x8, {"throttled_other_frac"}),
-        (0x28, {"throttled_thermal_frac", "throttled_other_frac"}),
-        (0x112, {"throttled_other_frac"}),
+        *((0, ()), (0x1, ("idle",)), (0x4, ("throttled_power",)), (0x20, ("throttled_thermal",))),
+        *((0x48, ("throttled_thermal",)), (0x88, ("throttled_power",)), (0x8, ("throttled_other",))),
+        *((0x28, ("throttled_thermal", "throttled_other")), (0x112, ("throttled_other",))),
     ],
 )
-def test_event_reasons(mask: int, active: set[str], tmp_path: Path) -> None:
-    """Field 112 is a mask; a hardware slowdown (0x8) is another reason unless a hardware cause (0x40, 0x80) is set."""
+def test_event_reasons(mask: int, active: tuple[str, ...], tmp_path: Path) -> None:
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [mask]), columns=["DVCCTR"]))
     samples = profile.table("SAMPLES")
-    assert active == set(samples.loc[samples["value"] == 1, "metric"])
+    assert {f"{name}_frac" for name in active} == set(samples.loc[samples["value"] == 1, "metric"])
     assert 4 == len(samples)
 
 
-def test_text_around_the_rows_is_left_out(tmp_path: Path) -> None:
-    """Prompts, blank lines and the line about the signal are no rows; what dcgmi complains of is passed on."""
-    rows = ticks(20, 1)
-    path = dmon(tmp_path / "dmon.txt", *rows, around=["[me@host ~]$ dcgmi dmon -e 203,155,1002,1004", ""])
+def test_lines_that_are_no_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    # Prompts, blank lines and the line about the signal; what dcgmi complains of is passed on.
+    path = dmon(tmp_path / "dmon.txt", *ticks(20, 1), around=["[me@host ~]$ dcgmi dmon -e 203,155,1002,1004", ""])
     path.write_text(path.read_text() + "\nError: lost connection\n\ndmon was stopped due to receiving a signal\n")
     profile = dcgm.read(path)
     assert 19 == len(values(profile, "power_w"))
     assert "lines that are neither header nor row are left out (3, first in line 1)" in profile.notes
     assert "dcgmi said: Error: lost connection" in profile.notes
     assert not any("me@host" in note for note in profile.notes)
+    # A row that lost a cell in the middle of a log is not guessed at.
+    ragged = dmon(tmp_path / "dmon.txt", ("GPU 0", [1, 2, 0, 0]), ("GPU 0", [1, 2, 0]), ("GPU 0", [3, 2, 0, 0]))
+    profile = dcgm.read(ragged)
+    assert [0.01, 0.03] == values(profile, "gpu_busy_frac")
+    assert "rows with more or fewer cells than their header are left out (1, first in line 4)" in profile.notes
+    # No node has GPU 99999999999: its row is left out, and the others are read.
+    path = dmon(tmp_path / "dmon.txt", *ticks(4, 1))
+    path.write_text(path.read_text().replace("GPU 0 ", "GPU 99999999999 ", 3).replace("GPU 99999999999 ", "GPU 0 ", 2))
+    profile = dcgm.read(path)
+    assert 2 == len(values(profile, "power_w"))
+    assert "lines that are neither header nor row are left out (1, first in line 5)" in profile.notes
 
 
-def test_header_before_version_2_4(tmp_path: Path) -> None:
-    """`# Entity` and ` Id` of DCGM 1.7 to 2.3, right-aligned, with N/W for what is not watched."""
-    path = tmp_path / "dmon.txt"
-    path.write_text(
-        "# Entity  GPUTL  POWER\n      Id              W\n    GPU 0    N/W    N/A\n    GPU 0     42   61.5\n"
-    )
+def test_headers_and_orders_of_rows(tmp_path: Path) -> None:
+    # `# Entity` and ` Id` of DCGM 1.7 to 2.3, right-aligned, with N/W for what is not watched.
+    path, rows = tmp_path / "dmon.txt", "    GPU 0    N/W    N/A\n    GPU 0     42   61.5\n"
+    path.write_text(f"# Entity  GPUTL  POWER\n      Id              W\n{rows}")
     assert dcgm.sniff(path)
     profile = dcgm.read(path)
     assert ([0.42], [61.5]) == (values(profile, "gpu_busy_frac"), values(profile, "power_w"))
-
-
-def test_columns_may_change_within_a_log(tmp_path: Path) -> None:
-    """Two recordings in one file, the second with other columns: its ticks follow."""
-    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [40]), columns=["GPUTL"])
-    more = dmon(tmp_path / "more.txt", ("GPU 0", ["0.5", 41]), columns=["TIMMA", "GPUTL"])
-    path.write_text(path.read_text() + more.read_text())
+    # Two recordings in one file, the second with other columns: its ticks follow.
+    more = dmon(tmp_path / "more.txt", ("GPU 0", ["0.5", 41]), columns=["TIMMA", "GPUTL"]).read_text()
+    path.write_text(dmon(path, ("GPU 0", [40]), columns=["GPUTL"]).read_text() + more)
     profile = dcgm.read(path)
     assert [0.4, 0.41] == values(profile, "gpu_busy_frac")
     assert "columns that no metric is known for are left out (TIMMA)" in profile.notes
-
-
-def test_gpus_may_come_in_any_order(tmp_path: Path) -> None:
-    """Some versions print GPUs descending, and a tick may lack one: a tick begins where an entity comes again."""
+    # Some versions print GPUs descending, and a tick may lack one: a tick begins where an entity comes again.
     rows = [("GPU 1", [10]), ("GPU 0", [20]), ("GPU 1", [11]), ("GPU 1", [12]), ("GPU 0", [22])]
-    samples = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["GPUTL"])).table("SAMPLES")
+    samples = dcgm.read(dmon(path, *rows, columns=["GPUTL"])).table("SAMPLES")
     assert [0, 2_000_000_000] == samples.query("gpu == 0")["time_ns"].tolist()
     assert [0, 1_000_000_000, 2_000_000_000] == samples.query("gpu == 1")["time_ns"].tolist()
 
@@ -161,119 +143,65 @@ def test_instances_are_never_mixed_with_their_gpu(tmp_path: Path) -> None:
     assert [0.1] == values(profile, "sm_active_frac")
     assert [0.7] == values(profile, "mig_gi_0_sm_active_frac") == values(profile, "mig_ci_0_sm_active_frac")
     assert any(note.startswith("values of MIG instances (2) are metrics of their own") for note in profile.notes)
+    assert "rows of what is no GPU are left out (1)" in profile.notes
     two = dcgm.read(dmon(tmp_path / "two.txt", ("GPU 1", ["0.2"]), *rows, columns=["SMACT"]))
     assert ["sm_active_frac"] == two.table("SAMPLES")["metric"].unique().tolist()
     assert any(note.startswith("values of MIG instances are left out (2)") for note in two.notes)
-    assert "rows of what is no GPU are left out (1)" in profile.notes
-
-
-def test_instances_alone_are_read_as_gpus(tmp_path: Path) -> None:
-    """Who has an instance only sees that: instances are numbered, and a note says what the numbers are."""
-    rows = [("GPU-I 7", ["0.300"]), ("GPU-I 10", ["0.700"])]
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["SMACT"]))
+    # Who has an instance only sees that: instances are numbered, and a note says what the numbers are.
+    alone = [("GPU-I 7", ["0.300"]), ("GPU-I 10", ["0.700"])]
+    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *alone, columns=["SMACT"]))
     assert ([0.3], [0.7]) == (values(profile, "sm_active_frac", 0), values(profile, "sm_active_frac", 1))
     assert any("gpu numbers the instances" in note for note in profile.notes)
 
 
-def test_what_is_not_recorded_is_missing(tmp_path: Path) -> None:
-    """A log of power alone says what else `dcgmi dmon` could have recorded, by the right field ids."""
+def test_what_is_not_recorded_or_shortened_is_missing(tmp_path: Path) -> None:
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["300.000"]), columns=["POWER"]))
     missing = {m.table: m.record for m in profile.missing}
     assert {"SAMPLES.sm_active_frac", "SAMPLES.tensor_active_frac", "SAMPLES.power_limit_w", "DEVICES"} <= set(missing)
     assert "SAMPLES.power_w" not in missing
     assert "1002,1003,1004,1005" in missing["SAMPLES.tensor_active_frac"]
-
-
-def test_shortened_cells_are_missing(tmp_path: Path) -> None:
-    """dcgmi ends what its column cannot hold in three dots: half a number is none."""
+    # dcgmi ends what its column cannot hold in three dots: half a number is none.
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["12345...", "1.000"]), columns=["TOTEC", "POWER"]))
     assert ([], [1]) == (values(profile, "energy_j"), values(profile, "power_w"))
 
 
 REFUSED = [
-    ((), "the log has headers and no values. Record again"),
-    ((("GPU 0", ["N/A"] * 4),), "none of its values is there"),
-    ((("GPU 0", [1, 2, "\x01\x02", 4]),), "line 3 is not text"),
-    ((("GPU 0", [1, 2, "what", 4]),), "line 3 has 'what' in column SMACT, which is no number"),
-    ((("GPU 0", [1, 2]),), "no row has as many cells as its header .line 3."),
-    ((("GPU 0,", ["1,", "2,", "3,", 4]),), "the log has headers and no values"),
+    ((), "", "the log has headers and no values. Record again"),
+    ((("GPU 0", ["N/A"] * 4),), "", "none of its values is there"),
+    ((("GPU 0", [1, 2, "\x01\x02", 4]),), "", "line 3 is not text"),
+    ((("GPU 0", [1, 2, "what", 4]),), "", "line 3 has 'what' in column SMACT, which is no number"),
+    # What only Python takes for a number.
+    *(((("GPU 0", [1, n, 3, 4]),), "", "line 3 has .* in column POWER, which is no number") for n in ("1_000", "٣")),
+    ((("GPU 0", [1, 2]),), "", "no row has as many cells as its header .line 3."),
+    ((("GPU 0", [50, "12\u20285", 1, 1]),), "", "no row has as many cells as its header .line 3."),
+    ((("GPU 0,", ["1,", "2,", "3,", 4]),), "", "the log has headers and no values"),
+    ((), "Error setting watches. Result: -37: The module\n", "dcgmi said 'Error setting watches. Result: -37"),
 ]
 
 
-@pytest.mark.parametrize(("rows", "message"), REFUSED, ids=[message[:30] for _, message in REFUSED])
-def test_unusable_logs_are_refused(rows: tuple, message: str, tmp_path: Path) -> None:
-    """Headers only, nothing but N/A, garbage, a wrong delimiter: an error that names the file, never a number."""
+@pytest.mark.parametrize(("rows", "after", "message"), REFUSED, ids=[message[:30] for *_, message in REFUSED])
+def test_unusable_logs_are_refused(rows: tuple, after: str, message: str, tmp_path: Path) -> None:
     path = dmon(tmp_path / "dmon.txt", *rows)
+    path.write_text(path.read_text() + after)
     with pytest.raises(ReadError, match=message) as caught:
         dcgm.read(path)
     assert str(path) in str(caught.value)
 
 
-def test_dcgmis_own_error_is_passed_on(tmp_path: Path) -> None:
-    """A header, then dcgmi's complaint: that is what the reader says."""
-    path = dmon(tmp_path / "dmon.txt")
-    path.write_text(path.read_text() + "Error setting watches. Result: -37: The third-party Profiling module\n")
-    with pytest.raises(ReadError, match=r"dcgmi said 'Error setting watches. Result: -37"):
-        dcgm.read(path)
-
-
-def test_single_ragged_rows_are_left_out(tmp_path: Path) -> None:
-    """A row that lost a cell in the middle of a log is counted, not guessed at."""
-    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [1, 2, 0, 0]), ("GPU 0", [1, 2, 0]), ("GPU 0", [3, 2, 0, 0]))
-    profile = dcgm.read(path)
-    assert [0.01, 0.03] == values(profile, "gpu_busy_frac")
-    assert "rows with more or fewer cells than their header are left out (1, first in line 4)" in profile.notes
-
-
 def test_other_logs_are_not_claimed(tmp_path: Path) -> None:
-    """nvidia-smi's dmon, and a heading that begins with the same word, are somebody else's."""
     for text in ("# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)):
-        path = tmp_path / "other.txt"
-        path.write_text(text)
-        assert not dcgm.sniff(path)
-
-
-def test_what_is_no_number_of_a_gpu_is_counted_with_its_line(tmp_path: Path) -> None:
-    """No node has GPU 99999999999: its row is left out, the first such line is line 5, and the others are read."""
-    path = dmon(tmp_path / "dmon.txt", *ticks(4, 1))
-    path.write_text(path.read_text().replace("GPU 0 ", "GPU 99999999999 ", 3).replace("GPU 99999999999 ", "GPU 0 ", 2))
-    profile = dcgm.read(path)
-    assert 2 == len(values(profile, "power_w"))
-    assert "lines that are neither header nor row are left out (1, first in line 5)" in profile.notes
-
-
-@pytest.mark.parametrize("cell", ["1_000", "٣", "12\u20285"])
-def test_what_only_python_takes_for_a_number_is_refused(cell: str, tmp_path: Path) -> None:
-    """Neither underscores nor foreign digits nor foreign blanks stand in a number that dcgmi prints."""
-    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [50, cell, 0.5, 0.5]), ("GPU 0", [50, 300, 0.5, 0.5]))
-    if "\u2028" in cell:
-        assert (
-            "rows with more or fewer cells than their header are left out (1, first in line 3)" in dcgm.read(path).notes
-        )
-        return
-    with pytest.raises(ReadError, match=r"line 3 has .* in column POWER, which is no number"):
-        dcgm.read(path)
+        (tmp_path / "other.txt").write_text(text)
+        assert not dcgm.sniff(tmp_path / "other.txt")
 
 
 FIELD = {field.number: field for field in FIELDS if field.number}
 
 
-@pytest.mark.parametrize(
-    "blank",
-    [
-        *range(2147483632, 2147483636),
-        *range(140737488355328, 140737488355332),
-        *range(9223372036854775792, 9223372036854775796),
-        float("inf"),
-    ],
-)
-def test_blank_values_are_missing(blank: float) -> None:
+def test_blank_values_are_missing() -> None:
     """Every blank of dcgm_structs.h: not found, not supported and no permission lie just above it."""
-    assert np.isnan(without_blanks(np.array([float(blank)]))).all()
-
-
-def test_numbers_beside_blanks_are_numbers() -> None:
-    """2,147,483,636 mJ is energy; only the four blanks of 32 bits are none."""
+    blanks = [n + i for n in (2147483632, 140737488355328, 9223372036854775792) for i in range(4)]
+    assert np.isnan(without_blanks(np.array([*map(float, blanks), float("inf")]))).all()
+    # 2,147,483,636 mJ is energy; only the four blanks of 32 bits are none.
     values = np.array([0.0, 2147483631.0, 2147483636.0, 140737488355332.0])
     assert values.tolist() == without_blanks(values).tolist()
 
@@ -288,69 +216,44 @@ def test_numbers_beside_blanks_are_numbers() -> None:
         (1004, [0.5, 0.4, 5e9], [0.5, 0.4, None], "values that cannot be are left out (1, such as 5,000,000,000)"),
         (203, [0, 99, 100], [0, 0.99, 1], ""),
         (203, [50, 4294967295], [0.5, None], "values that cannot be are left out (1"),
-        (191, [110], [1.1], ""),
-        (155, [651.3], [651.3], ""),
+        *((191, [110], [1.1], ""), (155, [651.3], [651.3], ""), (1002, [], [], ""), (1002, [None] * 3, [None] * 3, "")),
     ],
 )
 def test_scale(number: int, values: list[float], expected: list[float | None], note: str) -> None:
-    """Ratios stay, percentages become fractions, what is impossible becomes missing, and every change is said."""
     made, said = scaled(np.array(values, dtype=float), FIELD[number])
     assert np.array(expected, dtype=float) == pytest.approx(made, nan_ok=True)
     assert note in said
     assert bool(note) == bool(said)
-
-
-def test_no_value_is_no_change() -> None:
-    """Without values, or with missing ones only, there is nothing to say."""
-    for values in (np.zeros(0), np.full(3, np.nan)):
-        assert ("", len(values)) == (scaled(values, FIELD[1002])[1], len(scaled(values, FIELD[1002])[0]))
-
-
-def test_unknown_numbers_are_not_rescaled() -> None:
-    """Only DCGM's ratios are checked for percent: another exporter's ratio above 1 stays as it is."""
+    # Only DCGM's ratios are checked for percent: another exporter's ratio above 1 stays as it is.
     made, said = scaled(np.array([1.5]), Field(0, "", ("fan_speed_ratio",), "fan_frac"))
     assert ([1.5], "") == (made.tolist(), said)
 
 
-FILES = (
-    "dcgmi_dmon_DCGM_issue244_8gpu_NA.txt",
-    "dcgmi_dmon_h100nvl_dcgm339.txt",
-    "dcgmi_dmon_mig_old_header.txt",
-    "dcgm_exporter_a100_mig.prom",
-    "dcgm_exporter_t4_k8s.prom",
-    "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-80gb-hbm3__590.48.01__load.metrics",
-    "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-mig__590.48.01__load.metrics",
-)
-DMON, SCRAPES = FILES[:3], FILES[3:]
+EXPORTER = "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-{}__590.48.01__load.metrics"
+DMON = [f"dcgmi_dmon_{name}.txt" for name in ("DCGM_issue244_8gpu_NA", "h100nvl_dcgm339", "mig_old_header")]
+SCRAPES = ["dcgm_exporter_a100_mig.prom", "dcgm_exporter_t4_k8s.prom", *map(EXPORTER.format, ("80gb-hbm3", "mig"))]
 
 
 def truth(profiles: Path, name: str) -> dict[str, Any]:
-    """What is known of a file."""
     known: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
     return known
 
 
 def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
-    """Of all monitoring logs these are the reader's."""
-    assert sorted(FILES) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
+    assert sorted([*DMON, *SCRAPES]) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
 
 
 @pytest.mark.parametrize("name", DMON)
 def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
-    """Per GPU and column: how many values, their mean, least and greatest; and per column how many are N/A.
-
-    Instances have metrics of their own.
-    """
     known = truth(profiles, name)
     path = profiles / "monitor" / name
     profile = dcgm.read(path)
-    expected = {
-        (number if kind == "GPU" else 0, f"mig_gi_{number}_" * (kind != "GPU") + BY_COLUMN[column].metric): figures
-        for kind, number, columns in (
-            (entity.split()[0], int(entity.split()[1]), columns) for entity, columns in known["per_entity"].items()
-        )
-        for column, figures in columns.items()
-    }
+    expected = {}
+    for entity, columns in known["per_entity"].items():
+        kind, number = entity.split()[0], int(entity.split()[1])
+        for column, figures in columns.items():  # instances have metrics of their own
+            metric = f"mig_gi_{number}_" * (kind != "GPU") + BY_COLUMN[column].metric
+            expected[number if kind == "GPU" else 0, metric] = figures
     grouped = profile.table("SAMPLES").groupby(["gpu", "metric"], observed=True)["value"]
     found = {key: {"n": len(v), "mean": v.mean(), "min": v.min(), "max": v.max()} for key, v in grouped}
     assert expected == found
@@ -367,14 +270,10 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRAPES)
 def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
-    """Every sample of the file is parsed, and those of the truth come out of the tables in base units."""
     known = truth(profiles, name)
     path = profiles / "monitor" / name
     lines = list(forms.parsed(path, path.read_text().split("\n")))
-    counted: dict[str, int] = {}
-    for one in lines:
-        counted[one.name] = counted.get(one.name, 0) + 1
-    assert (known["samples"], known["per_metric"]) == (len(lines), counted)
+    assert (known["samples"], known["per_metric"]) == (len(lines), Counter(one.name for one in lines))
     profile = dcgm.read(path)
     compared = 0
     for metric, by_gpu in known["main_values"].items():
@@ -389,22 +288,17 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
 
 def test_mig_instances_are_parsed_though_not_mixed_in(profiles: Path) -> None:
     """The A100's instance 13 has values of its own (DRAM 0.800339 beside 0.690789 of the GPU), as the truth says."""
-    name = "dcgm_exporter_a100_mig.prom"
-    known = truth(profiles, name)["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
-    series = forms.read_exposition(profiles / "monitor" / name).series
+    known = truth(profiles, SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
+    series = forms.read_exposition(profiles / "monitor" / SCRAPES[0]).series
     found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
     assert known == found
 
 
 def test_an_h100_under_load(profiles: Path) -> None:
-    """nvidia_gpu_exporter on an H100: 631.95 W of 700 W, 20,780,679,168 of 85,520,809,984 B, no throttling, busy."""
     profile = dcgm.read(profiles / "monitor" / SCRAPES[2])
     assert ([631.95], [700]) == (values(profile, "power_w"), values(profile, "power_limit_w"))
     assert [20780679168] == values(profile, "memory_used_bytes")
-    assert [1] == values(profile, "gpu_busy_frac")
-    assert [0] == values(profile, "throttled_power_frac")
-    device = profile.table("DEVICES").iloc[0]
-    assert ("NVIDIA H100 80GB HBM3", "9.0", 85520809984) == tuple(
-        device[["name", "compute_capability", "memory_bytes"]]
-    )
+    assert ([1], [0]) == (values(profile, "gpu_busy_frac"), values(profile, "throttled_power_frac"))
+    device = profile.table("DEVICES")[["name", "compute_capability", "memory_bytes"]].iloc[0]
+    assert ["NVIDIA H100 80GB HBM3", "9.0", 85520809984] == device.tolist()
     assert "590.48.01" == profile.capture["tool_version"].iloc[0]
