@@ -54,21 +54,17 @@ class Bytes:
         self.data = bytearray(b"HPCTOOLKIT" + form + bytes([major, minor]) + bytes(16 * sections))
 
     def put(self, raw: bytes, align: int = 8) -> int:
-        """Append, aligned."""
         self.data += bytes(-len(self.data) % align)
         self.data += raw
         return len(self.data) - len(raw)
 
     def texts(self, *texts: str) -> list[int]:
-        """Append texts."""
         return [self.put(text.encode("utf-8", errors="surrogateescape") + b"\0", 1) for text in texts]
 
     def section(self, number: int, start: int, end: int | None = None) -> None:
-        """Note a section in the header."""
         struct.pack_into("<QQ", self.data, 16 + 16 * number, (end or len(self.data)) - start, start)
 
     def write(self, path: Path, footer: bytes) -> None:
-        """Write the file."""
         path.write_bytes(bytes(self.data) + footer)
 
 
@@ -81,7 +77,6 @@ def meta(
     minor: int,
     pad: int,
 ) -> None:
-    """Write meta.db: what was measured, and the tree."""
     out = Bytes(b"meta", 8, minor=minor)
     start = out.put(bytes(16))
     title, text = out.texts("toy", description)
@@ -157,7 +152,6 @@ class _Lists:
 
     @staticmethod
     def key(c: Context) -> tuple[Any, ...]:
-        """What tells one function from another."""
         return (c.name, c.module, c.file, c.line, c.offset)
 
     def _function(self, c: Context) -> bytes:
@@ -208,7 +202,6 @@ def profiles(
     minor: int,
     pad: int,
 ) -> None:
-    """Write profile.db: values by thread, the first being their sum."""
     out = Bytes(b"prof", 2, minor=minor)
     start = out.put(bytes(16))
     first = out.put(bytes((48 + pad) * len(values)))
@@ -231,7 +224,6 @@ def profiles(
 
 
 def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int, pad: int) -> None:
-    """Write cct.db: the values of the threads by context."""
     out = Bytes(b"ctxt", 1, minor=minor)
     start = out.put(bytes(16))
     count = 1 + max((node for stored in values for node, _ in stored), default=0)
@@ -264,31 +256,23 @@ def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, 
     out.write(path, b"trace.db")
 
 
-__all__ = ["T0", "Context", "Thread", "Values"]
-
-
 def entry(node: int, name: str, *children: Context, point: int = 1) -> Context:
-    """An entry point."""
     return Context(node, name=name, children=children, at_entry=point)
 
 
 def function(node: int, name: str, *children: Context, **where: Any) -> Context:
-    """A function that is called."""
     return Context(node, FUNCTION, name, children=children, relation=1, **where)
 
 
 def line(node: int, file: str, number: int, *children: Context, **where: Any) -> Context:
-    """A source line."""
     return Context(node, LINE, file=file, line=number, children=children, **where)
 
 
 def loop(node: int, file: str, number: int, *children: Context, **where: Any) -> Context:
-    """A loop."""
     return Context(node, LOOP, file=file, line=number, children=children, **where)
 
 
 def instruction(node: int, module: str, offset: int, *children: Context) -> Context:
-    """An instruction."""
     return Context(node, INSTRUCTION, module=module, offset=offset, children=children)
 
 
@@ -332,7 +316,6 @@ def _summed(threads: Sequence[Thread]) -> dict[tuple[int, str], float]:
 
 
 def _with_whole(values: Values, roots: Sequence[Context]) -> Values:
-    """Add the values above all entry points unless they are given."""
     nodes = {root.node for root in roots}
     whole: dict[tuple[int, str], float] = {}
     for (node, metric), value in values.items():
@@ -391,13 +374,11 @@ def chain(levels: int) -> Context:
 
 
 def read(folder: Path, *roots: Context, **rest: Any) -> Profile:
-    """Write a database and read it."""
     path = database(folder, roots, **rest)
     assert hpctoolkit.sniff(path)
     return hpctoolkit.read(path)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """The rows of a table as tuples, None for what is missing."""
     told = frame[list(columns)].astype(object)
     return list(told.where(told.notna(), None).itertuples(index=False, name=None))
