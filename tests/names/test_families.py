@@ -95,21 +95,15 @@ NAMES = {
 
 @pytest.mark.parametrize(("expected", "full_name"), [(kind, name) for kind, names in NAMES.items() for name in names])
 def test_family(expected: str, full_name: str) -> None:
-    """The function name decides, for generic kernels together with the functor or operation."""
     assert expected == family(full_name)
 
 
 def test_every_family_is_known_and_reached() -> None:
-    """FAMILIES lists each family once; each has a kernel above."""
     assert sorted(FAMILIES) == sorted(NAMES)
     assert len(FAMILIES) == len(set(FAMILIES))
-
-
-def test_communication_needs_the_function_name() -> None:
-    """Definitions, section 3: nccl in the function name, in any case; one in a type or namespace is no criterion."""
-    assert "communication" == family("myNCCLKernel(int)")
-    assert "other" == family("void work<ncclComm>(ncclComm *)")
-    assert "other" == family("nccl_tests::work(int)")
+    # Definitions, section 3: nccl in the function name, in any case; one in a type or namespace is no criterion.
+    names = ("myNCCLKernel(int)", "void work<ncclComm>(ncclComm *)", "nccl_tests::work(int)")
+    assert ["communication", "other", "other"] == [family(name) for name in names]
 
 
 CLAMP = (
@@ -163,29 +157,22 @@ SHORT = {
 
 @pytest.mark.parametrize(("full_name", "expected"), SHORT.items())
 def test_short_names(full_name: str, expected: str) -> None:
-    """The functor, the CUTLASS operation and the parameters of user kernels stay; hashes are the same everywhere."""
     assert expected == short(full_name)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("scale(float*, int)", "scale(double*, int)"),
+        *(("scale(float*, int)", "scale(double*, int)"), ("rho::advance(int)", "mom::advance(int)")),
         ("void scale<float>(T1 *, T1)", "void scale<float>(T1 *, T1 *)"),
-        ("rho::advance(int)", "mom::advance(int)"),
-        (CLAMP, CLAMP.replace("(instance 8)", "(instance 9)")),
-        (CLAMP, CLAMP.replace("launch_clamp_scalar", "where_kernel_impl")),
-        (HALO.format(LONG, 1), HALO.format(LONG, 2)),
-        (HALO.format(LONG, 1), HALO.format(LONG + ", int", 1)),
+        *((CLAMP, CLAMP.replace("instance 8", "instance 9")), (CLAMP, CLAMP.replace("clamp_scalar", "where_kernel"))),
+        *((HALO.format(LONG, 1), HALO.format(LONG, 2)), (HALO.format(LONG, 1), HALO.format(LONG + ", int", 1))),
         ("deep_ep::internode::dispatch(int)", "deep_ep::intranode::dispatch(int)"),
-        (SUM, SUM.replace("(int)512", "(int)256")),
-        (SUM, SUM.replace("sum_functor", "prod_functor")),
-        ("k" * 200 + "a", "k" * 200 + "b"),
-        ("void Kernel<float>(float *)", "void Kernel<double>(double *)"),
+        *((SUM, SUM.replace("(int)512", "(int)256")), (SUM, SUM.replace("sum_functor", "prod_functor"))),
+        *(("k" * 200 + "a", "k" * 200 + "b"), ("void Kernel<float>(float *)", "void Kernel<double>(double *)")),
     ],
 )
 def test_different_work_has_different_names(one: str, other: str) -> None:
-    """Overloads, scopes, lambdas, functors, template arguments and cut ends keep names apart."""
     assert short(one) != short(other)
 
 
@@ -198,12 +185,10 @@ def test_different_work_has_different_names(one: str, other: str) -> None:
     ],
 )
 def test_one_kernel_has_one_name_in_every_tool_and_version(one: str, other: str) -> None:
-    """Spelling, placeholders T1, and a library's parameters and namespaces do not make another kernel."""
     assert short(one) == short(other)
 
 
 def test_random_names_stay_apart() -> None:
-    """Of 3,000 random C++ names with different arguments no two get one short name; none exceeds 80."""
     rng = random.Random(7)
     words = ["alpha", "beta", "gamma", "delta", "float", "double", "int"]
 
@@ -215,20 +200,14 @@ def test_random_names_stay_apart() -> None:
 
     names = sorted({f"void scope::work<{name(3)}>({name(2)})" for _ in range(3_000)})
     shorts = {short(full_name) for full_name in names}
-
     assert len(names) == len(shorts)
     assert max(map(len, shorts)) <= LONGEST
 
 
 def test_the_hash_is_of_the_compact_name() -> None:
-    """blake2b of the compact name, 4 bytes: the same in every process, unlike Python's hash()."""
+    # blake2b, 4 bytes: the same in every process, unlike Python's hash().
     assert " #" + blake2b(compact(SUM).encode(), digest_size=4).hexdigest() == short(SUM)[-10:]
-
-
-def test_compact_is_not_cut() -> None:
-    """The hash stands for the compact name, which keeps the namespaces and parameters of user code."""
-    whole = compact(HALO.format("double", 3))
-
+    whole = compact(HALO.format("double", 3))  # it keeps the namespaces and parameters of user code, and is not cut
     assert "clover::par_ranged1d_kernel<update_halo_kernel(int, double)#3(int)>(clover::Range1d, " in whole
     assert len(whole) > LONGEST
 
@@ -244,5 +223,4 @@ def test_compact_is_not_cut() -> None:
     ],
 )
 def test_functor_of_generic_kernels(full_name: str, expected: str) -> None:
-    """Numbers, element types and metadata are passed over, wrappers are opened; other kernels have none."""
     assert expected == functor(full_name)

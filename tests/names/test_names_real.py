@@ -18,21 +18,25 @@ NSYS = (
     "SELECT s.value, d.value, SUM(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k "
     "JOIN StringIds s ON s.id = k.shortName JOIN StringIds d ON d.id = k.demangledName GROUP BY 1, 2"
 )
-TORCH = (
-    "kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
-    "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
-    "TraceLens__mi300__gaunernst_bert-small-uncased__1016001.json.gz",
-    "TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz",
-    "TraceLens__vllm_decode_full__graph_execution.json.gz",
-    "HTA__alexnet__benchmark_result_2869224_1695835535_trace.json.gz",
-    "HTA__nccl_parser_config__nccl_data.json.gz",
-)
+TORCH = [
+    f"{name}.json.gz"
+    for name in (
+        "kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace",
+        "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005",
+        "TraceLens__mi300__gaunernst_bert-small-uncased__1016001",
+        "TraceLens__sglang_decode__sglang_Qwen3-8B_decode",
+        "TraceLens__vllm_decode_full__graph_execution",
+        *("HTA__alexnet__benchmark_result_2869224_1695835535_trace", "HTA__nccl_parser_config__nccl_data"),
+    )
+]
+Nsys = dict[str, list[tuple[str, str, int]]]
+Torch = dict[str, Counter[str]]
 # Captures of deep learning made with nsys; the others are made by hand-written or HPC programs.
 LEARNING = ("AI-Profiler", "w_Relu_nsys_profile", "mfu_2gpu_before")
 
 
 @pytest.fixture(scope="module")
-def nsys(profiles: Path) -> dict[str, list[tuple[str, str, int]]]:
+def nsys(profiles: Path) -> Nsys:
     """(shortName, demangledName, total ns) of each readable nsys export that has kernels."""
     found = {}
     for path in sorted(profiles.glob("nsys/*.sqlite")):
@@ -47,9 +51,9 @@ def nsys(profiles: Path) -> dict[str, list[tuple[str, str, int]]]:
 
 
 @pytest.fixture(scope="module")
-def torch(profiles: Path) -> dict[str, Counter[str]]:
+def torch(profiles: Path) -> Torch:
     """Microseconds per kernel name of some PyTorch traces."""
-    found: dict[str, Counter[str]] = {}
+    found: Torch = {}
     for name in TORCH:
         events = json.loads(gzip.decompress((profiles / "torch" / name).read_bytes()))["traceEvents"]
         found[name] = Counter()
@@ -59,22 +63,18 @@ def torch(profiles: Path) -> dict[str, Counter[str]]:
     return found
 
 
-def test_base_is_what_nsys_calls_short_name(nsys: dict[str, list[tuple[str, str, int]]]) -> None:
-    """For every kernel of every export, without exception, the function alone equals nsys's shortName."""
-    pairs = {(kernel, full_name) for rows in nsys.values() for kernel, full_name, _ in rows}
+def every(nsys: Nsys) -> set[str]:
+    return {full_name for rows in nsys.values() for _, full_name, _ in rows}
 
+
+def test_base_is_what_nsys_calls_short_name(nsys: Nsys) -> None:
+    pairs = {(kernel, full_name) for rows in nsys.values() for kernel, full_name, _ in rows}
     assert [] == [(kernel, base(full_name)) for kernel, full_name in sorted(pairs) if kernel != base(full_name)]
     assert len(pairs) >= 237
 
 
-def test_short_names_stay_apart_within_a_capture(
-    nsys: dict[str, list[tuple[str, str, int]]], torch: dict[str, Counter[str]]
-) -> None:
-    """Two names of one program never share a short name."""
-    captures = [{full_name for _, full_name, _ in rows} for rows in nsys.values()] + [
-        set(names) for names in torch.values()
-    ]
-
+def test_short_names_stay_apart_within_a_capture(nsys: Nsys, torch: Torch) -> None:
+    captures = [{full_name for _, full_name, _ in rows} for rows in nsys.values()] + [*map(set, torch.values())]
     assert [len(names) for names in captures] == [len({short(name) for name in names}) for names in captures]
 
 
@@ -94,46 +94,32 @@ ONE_KERNEL_TWICE = {
 }
 
 
-def test_short_is_injective_but_for_one_kernel_written_twice(nsys: dict[str, list[tuple[str, str, int]]]) -> None:
-    """Over all nsys exports together, two full names share a short name only where they are one kernel."""
-    counts = Counter(
-        short(full_name) for full_name in {full_name for rows in nsys.values() for _, full_name, _ in rows}
-    )
-
+def test_short_is_injective_but_for_one_kernel_written_twice(nsys: Nsys) -> None:
+    counts = Counter(short(full_name) for full_name in every(nsys))
     assert ONE_KERNEL_TWICE == {name for name, count in counts.items() if count > 1}
 
 
-def test_nsys_and_pytorch_traces_share_names_of_one_kernel_only(
-    nsys: dict[str, list[tuple[str, str, int]]], torch: dict[str, Counter[str]]
-) -> None:
-    """Names shared between the two tools agree in function, family, operation, precision and tile."""
+def test_nsys_and_pytorch_traces_share_names_of_one_kernel_only(nsys: Nsys, torch: Torch) -> None:
     shared = defaultdict(set)
-    for full_name in {full_name for rows in nsys.values() for _, full_name, _ in rows}.union(*torch.values()):
+    for full_name in every(nsys).union(*torch.values()):
         said = decode(full_name)
         # CUTLASS 2 and 3 launch one operation through Kernel and Kernel2.
         function = base(full_name).removesuffix("2") if "cutlass::Kernel" in full_name else base(full_name)
         shared[said.name].add((function, said.family, said.operation, said.precision, said.tile))
-
     assert [] == [name for name, kernels in shared.items() if len(kernels) > 1]
 
 
-def test_few_kernels_of_deep_learning_are_unknown(
-    nsys: dict[str, list[tuple[str, str, int]]], torch: dict[str, Counter[str]]
-) -> None:
+def test_few_kernels_of_deep_learning_are_unknown(nsys: Nsys, torch: Torch) -> None:
     """Of the kernel time of deep-learning captures at most 5 % is `other` (MoE routing, sorting, set-up)."""
     captures = [rows for name, rows in nsys.items() if any(word in name for word in LEARNING)]
     times = [Counter({full_name: ns for _, full_name, ns in rows}) for rows in captures] + list(torch.values())
     shares = [sum(t for name, t in time.items() if family(name) == "other") / time.total() for time in times]
-
     assert len(shares) >= 5 + len(TORCH)
     assert max(shares) <= 0.05
 
 
-def test_kernels_of_a_training_run_by_family(nsys: dict[str, list[tuple[str, str, int]]]) -> None:
-    """AI-Profiler's ResNet step, read by eye: convolutions lead, no communication, no attention."""
-    rows = nsys["openhackathons-org__AI-Profiler__baseline.sqlite"]
-    time: Counter[str] = Counter()
-    for _, full_name, ns in rows:
+def test_kernels_of_a_training_run_by_family(nsys: Nsys) -> None:
+    time: Counter[str] = Counter()  # of AI-Profiler's ResNet step, read by eye
+    for _, full_name, ns in nsys["openhackathons-org__AI-Profiler__baseline.sqlite"]:
         time[family(full_name)] += ns
-
     assert ["convolution", "elementwise", "reduction", "copy", "gemm", "softmax"] == [f for f, _ in time.most_common()]

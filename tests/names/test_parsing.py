@@ -40,19 +40,17 @@ BASES = {
 
 @pytest.mark.parametrize(("full_name", "expected"), BASES.items())
 def test_base_is_the_function_alone(full_name: str, expected: str) -> None:
-    """Return type, namespaces, template arguments, parameters and clone suffixes are left out."""
     assert expected == base(full_name)
 
 
 def test_three_tools_spell_one_type_alike() -> None:
     """nsys, CUPTI's demangler (Kineto) and ncu differ in brackets, const, spaces and lambdas only."""
-    nsys = (
-        "f<const float *, unsigned int, <unnamed>::g<a<b>>(int &)::[lambda(float) (instance 2)]::operator ()() const>"
-    )
-    kineto = (
-        "f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambda(float)#2}::operator()() const>"
-    )
-
+    lambdas = {
+        "nsys": "[lambda(float) (instance 2)]::operator ()() const",
+        "kineto": "{lambda(float)#2}::operator()() const",
+    }
+    nsys = f"f<const float *, unsigned int, <unnamed>::g<a<b>>(int &)::{lambdas['nsys']}>"
+    kineto = f"f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambdas['kineto']}>"
     assert canonical(nsys) == canonical(kineto)
     assert "f<float*, uint, g<a<b>>(int&)::{lambda(float)#2}::operator()()>" == canonical(nsys)
 
@@ -60,22 +58,12 @@ def test_three_tools_spell_one_type_alike() -> None:
 def test_path_drops_the_return_type() -> None:
     """What stands before a space outside brackets, ahead of the parameters, is a return type."""
     parts = path("std::enable_if<true, void>::type a::b<int>::c(float)")
-
-    assert ["a", "b", "c"] == [part.name for part in parts]
-    assert [(), ("int",), ()] == [part.args for part in parts]
-    assert [None, None, "float"] == [part.params for part in parts]
+    expected = [("a", (), None), ("b", ("int",), None), ("c", (), "float")]
+    assert expected == [(part.name, part.args, part.params) for part in parts]
 
 
 def test_split_ignores_separators_in_brackets() -> None:
     """Commas inside <>, (), [] and {} belong to the piece; an arrow and a comparison open nothing."""
     assert ["a<b, c>", " (d, e)", " f->g", " (1 < 2)", " h"] == split("a<b, c>, (d, e), f->g, (1 < 2), h", ",")
-
-
-def test_an_open_bracket_reaches_to_the_end() -> None:
-    """A name cut inside its template arguments keeps them in one piece."""
-    assert ["a", " b<c, d"] == split("a, b<c, d", ",")
-
-
-def test_template_names_skips_literals() -> None:
-    """Li128E is the number 128, not a name of 128 letters."""
-    assert ["GemmShape"] == template_names("ILi128ENS_9GemmShapeILi4EEE")
+    assert ["a", " b<c, d"] == split("a, b<c, d", ",")  # a name cut inside its template arguments
+    assert ["GemmShape"] == template_names("ILi128ENS_9GemmShapeILi4EEE")  # Li128E is a number, no name

@@ -31,13 +31,11 @@ def tables(profile: Profile) -> dict[str, pd.DataFrame]:
 
 
 def is_cut(profile: Profile) -> bool:
-    """Whether the notes say that the file ends early."""
     return any(CUT in note for note in profile.notes)
 
 
 @every_form
 def test_every_form_is_read_alike(write: Write, tmp_path: Path) -> None:
-    """Printed over lines, without a blank and packed, the trace has the same tables, and each has rows."""
     expected = torch_trace.read(made.printed(tmp_path / "printed.json", made.sample()))
     found = torch_trace.read(write(tmp_path / "trace.json", made.sample()))
     assert not is_cut(found)
@@ -51,7 +49,6 @@ def test_every_form_is_read_alike(write: Write, tmp_path: Path) -> None:
 def test_blocks_of_any_size_give_the_same(
     write: Write, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However chunks cut events, names that look like events, escapes and nested objects, nothing changes."""
     names = ['},{"ph":"X"', 'a "quoted" one', "back\\slash", 'both\\"', "\\\\", "täst\n\t", "]}]}"]
     nested = {"Input Dims": [[1, {"ph": "X"}, {"name": "x"}], [2, {"ts": 1}]], "Call stack": '},\n{"name": "'}
     events = [made.op(names[i % len(names)] + str(i), 3.5 * i, 2.25, **nested) for i in range(40)]
@@ -69,7 +66,6 @@ def test_blocks_of_any_size_give_the_same(
 
 
 def test_unknown_keys_and_their_order_do_not_matter(tmp_path: Path) -> None:
-    """The header may come after the events; keys of users and jobs are passed over, also with a list of objects."""
     sample = made.sample()
     late = {"traceEvents": sample.pop("traceEvents"), "INFO": [{"id": 1}, {"ph": "x"}], "username": "u", **sample}
     found = torch_trace.read(made.printed(tmp_path / "late.json", late))
@@ -77,33 +73,24 @@ def test_unknown_keys_and_their_order_do_not_matter(tmp_path: Path) -> None:
     assert made.BASE + 99_500 == found.capture["t0_unix_ns"].iloc[0]
 
 
-def test_a_byte_order_mark_and_several_gzip_members_are_read(tmp_path: Path) -> None:
-    """Text with a mark, packed in two members, is the same trace."""
+def test_marks_members_and_numbers_without_a_value_are_passed_over(tmp_path: Path) -> None:
     text = b"\xef\xbb\xbf" + json.dumps(made.sample()).encode()
     path = tmp_path / "trace"
     path.write_bytes(gzip.compress(text[:500]) + gzip.compress(text[500:]) + bytes(10))
     assert torch_trace.sniff(path)
     assert 2 == len(torch_trace.read(path).table("KERNELS"))
-
-
-@pytest.mark.parametrize("number", ["NaN", "-nan", "inf", "-inf", "Infinity", "N/A"])
-def test_numbers_without_a_value_are_passed_over(number: str, tmp_path: Path) -> None:
-    """What Kineto and Python write for a quotient by zero is not JSON, and refuses no trace."""
-    path = made.printed(tmp_path / "trace.json", made.trace(made.kernel("k", 1, 2, share=0.125)))
-    path.write_text(path.read_text().replace("0.125", number))
-    assert ["k"] == torch_trace.read(path).table("KERNELS")["full_name"].tolist()
+    # What Kineto and Python write for a quotient by zero is not JSON, and refuses no trace.
+    text = made.printed(tmp_path / "trace.json", made.trace(made.kernel("k", 1, 2, share=0.125))).read_text()
+    for number in ("NaN", "-nan", "inf", "-inf", "Infinity", "N/A"):
+        path.write_text(text.replace("0.125", number))
+        assert ["k"] == torch_trace.read(path).table("KERNELS")["full_name"].tolist()
 
 
 def test_one_pass_fills_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading opens the file once; with a cache, every table is then there, Python functions too, and not in memory."""
     opened: list[Path] = []
     original = stream.Source.__init__
-
-    def counted(self: stream.Source, path: Path) -> None:
-        opened.append(path)
-        original(self, path)
-
-    monkeypatch.setattr(stream.Source, "__init__", counted)
+    monkeypatch.setattr(stream.Source, "__init__", lambda self, path: opened.append(path) or original(self, path))
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
     found = perfkit.load(made.printed(tmp_path / "trace.json", made.sample())).profiles[0]
     assert [0, 1] == found.table("PYTHON_CALLS")["depth"].tolist()
@@ -141,9 +128,9 @@ def test_a_file_cut_anywhere_is_read_to_its_last_whole_event(write: Write, tmp_p
 
 
 def test_a_cut_says_how_much_is_dropped(tmp_path: Path) -> None:
-    """After the last whole event are a comma, a blank and 30 bytes of another event."""
     path = tmp_path / "trace.json"
     text = json.dumps(made.trace(made.op("a", 1, 1), made.op("b", 2, 1)))
+    # After the last whole event are a comma, a blank and 30 bytes of another event.
     path.write_text(text[: text.index(', {"ph": "X", "cat": "cpu_op", "name": "b"') + 32])
     rows, words = outcome(path)
     assert 1 == rows
@@ -151,7 +138,6 @@ def test_a_cut_says_how_much_is_dropped(tmp_path: Path) -> None:
 
 
 def test_garbage_in_the_middle_is_never_taken_for_a_cut(tmp_path: Path) -> None:
-    """Twenty random bytes over others give an error that names the file, or change a text; none is a note."""
     path = made.printed(tmp_path / "trace.json", made.sample())
     whole = path.read_bytes()
     dice = random.Random(5)
@@ -169,8 +155,7 @@ def test_garbage_in_the_middle_is_never_taken_for_a_cut(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"name": 5}, "Expected `str`, got `int`"),
-        ({"ts": "soon"}, "a time is '\"soon\"', not a number"),
-        ({"ts": None}, "a time is 'null', not a number"),
+        *(({"ts": "soon"}, "a time is '\"soon\"', not a number"), ({"ts": None}, "a time is 'null', not a number")),
         ({"dur": 1e300}, "which is no time of a recording"),
         ({"pid": [1]}, "Expected `int | float | str | null`, got `array`"),
         ({"args": 7}, "Expected `object | null`, got `int`"),
@@ -178,38 +163,32 @@ def test_garbage_in_the_middle_is_never_taken_for_a_cut(tmp_path: Path) -> None:
     ],
 )
 def test_values_of_a_wrong_type_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """JSON that no profiler writes is an error that says what was found."""
     with pytest.raises(ReadError, match=f"trace.json: .*{re.escape(words)}"):
         made.read(tmp_path, made.kernel("a", 1, 1), {**made.kernel("k", 1, 1), **changes})
 
 
-@pytest.mark.parametrize("key", ["baseTimeNanoseconds", "deviceProperties", "distributedInfo"])
-def test_a_header_of_a_wrong_type_is_refused(key: str, tmp_path: Path) -> None:
-    """A text where numbers or objects belong is an error that names the key."""
-    with pytest.raises(ReadError, match=f"trace.json: .*{key}"):
-        made.read(tmp_path, made.op("a", 1, 1), **{key: "text"})
+def test_a_header_of_a_wrong_type_is_refused(tmp_path: Path) -> None:
+    for key in ("baseTimeNanoseconds", "deviceProperties", "distributedInfo"):
+        with pytest.raises(ReadError, match=f"trace.json: .*{key}"):
+            made.read(tmp_path, made.op("a", 1, 1), **{key: "text"})
 
 
-@pytest.mark.parametrize(
-    ("tail", "words"),
-    [
+def test_damage_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    text = json.dumps(made.trace(made.op("a", 1, 1, deep="HERE"))).encode()
+    for tail, words in (
         (b', "INFO": oops}', "what follows the events is not JSON"),
         (b"} and more", "what follows the events is not JSON"),
         # JSON's parsers take the last of two keys: the events of the other list would be lost without a word.
         (b', "traceEvents": []}', r"trace\.json: the trace is damaged .* \(it has traceEvents twice\)"),
-    ],
-)
-def test_what_follows_the_events_is_checked(tail: bytes, words: str, tmp_path: Path) -> None:
-    """Damage behind the events is an error as well."""
-    path = tmp_path / "trace.json"
-    text = json.dumps(made.trace(made.op("a", 1, 1))).encode()
-    path.write_bytes(text.removesuffix(b"}") + tail)
-    with pytest.raises(ReadError, match=words):
+    ):
+        path.write_bytes(text.removesuffix(b"}") + tail)
+        with pytest.raises(ReadError, match=words):
+            torch_trace.read(path)
+    path.write_bytes(text.replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000))  # deeper than can be followed
+    with pytest.raises(ReadError, match="the trace is damaged"):
         torch_trace.read(path)
-
-
-def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
-    """Bytes changed within the packed text fail its check."""
+    # Bytes changed within the packed text fail its check.
     path = made.packed(tmp_path / "trace.json.gz", made.sample())
     whole = bytearray(path.read_bytes())
     whole[-6] ^= 1
@@ -218,7 +197,7 @@ def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
         torch_trace.read(path)
 
 
-def test_an_event_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bracket that never closes is not searched for through the whole of a large file."""
     monkeypatch.setattr(stream, "LONGEST", 2000)
     monkeypatch.setattr(Text.__init__, "__defaults__", (500,))
@@ -229,13 +208,11 @@ def test_an_event_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.
     path.write_text('{"schemaVersion": 1, "deviceProperties": [' + "1, " * 1000)
     with pytest.raises(ReadError, match="the file is cut or damaged before the events"):
         torch_trace.read(path)
-
-
-def test_arguments_nested_too_deep_are_refused(tmp_path: Path) -> None:
-    """Brackets beyond what can be followed are an error, not a crash."""
-    path = made.printed(tmp_path / "trace.json", made.trace(made.op("a", 1, 1, deep="HERE")))
-    path.write_text(path.read_text().replace('"HERE"', "[" * 100_000 + "]" * 100_000))
-    with pytest.raises(ReadError, match="the trace is damaged"):
+    # A file of zero bytes behind the events is not read into memory.
+    monkeypatch.setattr(stream, "LONGEST", 1 << 16)
+    monkeypatch.setattr(Text.__init__, "__defaults__", (1 << 14,))
+    path.write_bytes(made.printed(path, made.sample()).read_bytes().rstrip(b"}\n") + bytes(1 << 20))
+    with pytest.raises(ReadError, match=r"more than 65536 bytes follow the events"):
         torch_trace.read(path)
 
 
@@ -246,9 +223,8 @@ EPOCH = 1_700_000_000_000_000  # us
 @pytest.mark.parametrize("category", ["cpu_op", "kernel", "python_function"])
 def test_an_event_of_another_decade_is_left_out(category: str, ts: float, dur: float, tmp_path: Path) -> None:
     """One event at 0, or one that lasts 50 years, would be zero or end of all tables: it is left out and counted."""
-    near = [
-        made.event(kind, "near", EPOCH + i, 5) for i in range(3) for kind in ("cpu_op", "kernel", "python_function")
-    ]
+    kinds = ("cpu_op", "kernel", "python_function")
+    near = [made.event(kind, "near", EPOCH + i, 5) for i in range(3) for kind in kinds]
     profile = made.read(tmp_path, *near, made.event(category, "far", ts, dur))
     assert 7_000 == profile.capture["dur_ns"].item()
     for table in ("OPS", "KERNELS", "PYTHON_CALLS"):
@@ -259,11 +235,14 @@ def test_an_event_of_another_decade_is_left_out(category: str, ts: float, dur: f
 
 @pytest.mark.parametrize("number", [-(2**63), -5, 2**31, 2**40, 2**70])
 def test_a_number_that_no_gpu_has_is_unknown(number: int, tmp_path: Path) -> None:
-    """Neither a device nor the other end of a copy need fit the column; -1 stands for unknown."""
     kernel = {**made.kernel("k", 1, 5), "pid": number, "args": {}}
     copy = {**made.copy("Memcpy PtoP", 2, 5), "args": {"inDevice": 0, "fromDevice": number, "toDevice": 0}}
     profile = made.read(tmp_path, kernel, copy)
     assert ([-1], [-1]) == (profile.table("KERNELS")["gpu"].tolist(), profile.table("COPIES")["peer_gpu"].tolist())
+    # Rank -1 stands for no rank; a note says that the trace states it.
+    profile = made.read(tmp_path, made.op("a", 1, 2), distributedInfo={"rank": -1})
+    assert profile.rank is None
+    assert "the trace states rank -1, which is none: left out" in profile.notes
 
 
 @pytest.mark.parametrize("place", ["head", "between", "tail", "text"])
@@ -273,32 +252,13 @@ def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(
     """Some kilobytes of gzip hold megabytes of blanks or letters: reading stops at the limit, wherever they stand."""
     monkeypatch.setattr(stream, "MOST", 1 << 20)
     whole = json.dumps(made.trace(made.op("a", 1, 2), made.op("b", 3, 2))).encode()
-    before = {"head": b'"traceEvents"', "between": b', {"ph"', "tail": b"]}", "text": b'aten", "pid"'}
-    marks = {**before, "text": b'"b", "pid"'}
+    marks = {"head": b'"traceEvents"', "between": b', {"ph"', "tail": b"]}", "text": b'"b", "pid"'}
     at = whole.rindex(marks[place]) + (place in ("tail", "text"))
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(whole[:at] + (b"a" if place == "text" else b" ") * (8 << 20) + whole[at:], 9))
     assert path.stat().st_size < 1 << 15
     with pytest.raises(ReadError, match=r"trace\.json\.gz: its \d+ bytes unpack to more than \d+, as no trace does"):
         torch_trace.read(path)
-
-
-def test_more_than_a_header_after_the_events_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of zero bytes behind the events is not read into memory."""
-    monkeypatch.setattr(stream, "LONGEST", 1 << 16)
-    monkeypatch.setattr(Text.__init__, "__defaults__", (1 << 14,))
-    path = made.printed(tmp_path / "trace.json", made.sample())
-    path.write_bytes(path.read_bytes().rstrip(b"}\n") + bytes(1 << 20))
-    with pytest.raises(ReadError, match=r"more than 65536 bytes follow the events"):
-        torch_trace.read(path)
-
-
-def test_a_rank_that_cannot_be_is_unknown(tmp_path: Path) -> None:
-    """Rank -1 stands for no rank; a note says that the trace states it."""
-    profile = made.read(tmp_path, made.op("a", 1, 2), distributedInfo={"rank": -1})
-    assert profile.rank is None
-    assert "the trace states rank -1, which is none: left out" in profile.notes
-    assert 3 == made.read(tmp_path, made.op("a", 1, 2), distributedInfo={"rank": 3}).rank
 
 
 OTHERS: dict[str, Any] = {
@@ -310,48 +270,35 @@ OTHERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
-def test_other_json_is_not_claimed(other: Any, indent: int | None, tmp_path: Path) -> None:
+def test_other_json_is_not_claimed(tmp_path: Path) -> None:
     """Only an object with Kineto's own keys at its first level, or with events of its categories, is a trace."""
     path = tmp_path / "other.json"
-    path.write_text(json.dumps(other, indent=indent))
-    assert torch_trace.sniff(path) is False
+    for kind, other in OTHERS.items():
+        for indent in (None, 2):
+            path.write_text(json.dumps(other, indent=indent))
+            assert torch_trace.sniff(path) is False, kind
+    # The error names an execution trace, or the keys that were found: Kineto's header alone is no trace.
+    head = r"without traceEvents \(its keys: 'schemaVersion', 'deviceProperties'\)"
+    for other, words in (
+        (OTHERS["execution trace"], r"a PyTorch execution trace \(it has nodes, no traceEvents\)"),
+        ({"schemaVersion": 1, "deviceProperties": []}, head),
+        ({"one": 1, "two": {"three": 3}}, r"not a PyTorch profiler trace \(keys: 'one', 'two'\).*export_chrome_trace"),
+    ):
+        path.write_text(json.dumps(other))
+        with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
+            perfkit.load(path)
+    # Beside a trace it is no error, and a note names it.
+    path.write_text(json.dumps(OTHERS["execution trace"]))
+    made.printed(tmp_path / "trace.json", made.sample())
+    run = perfkit.load(tmp_path)
+    assert ["trace.json"] == [profile.path.name for profile in run.profiles]
+    assert any("left out what is no profile (other.json)" in note for note in run.notes)
 
 
 @every_form
 def test_a_trace_is_recognised_by_its_header_or_its_events(write: Write, tmp_path: Path) -> None:
-    """With a header longer than what is looked at, or with no header at all."""
+    # The header is longer than what is looked at.
     long = {"schemaVersion": 1, "distributedInfo": {"pg_config": ["group"] * 20_000}, **made.trace(made.op("a", 1, 1))}
     assert torch_trace.sniff(write(tmp_path / "long.json", long))
     bare = {"traceEvents": [made.event("Kernel", "k", 1, 1, 0, "stream 7")], "distributedInfo": {"rank": 1}}
     assert torch_trace.sniff(write(tmp_path / "bare.json", bare))
-
-
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        (OTHERS["execution trace"], r"a PyTorch execution trace \(it has nodes, no traceEvents\)"),
-        # Kineto's header alone is no trace.
-        (
-            {"schemaVersion": 1, "deviceProperties": []},
-            r"without traceEvents \(its keys: 'schemaVersion', 'deviceProperties'\)",
-        ),
-        ({"one": 1, "two": {"three": 3}}, r"not a PyTorch profiler trace \(keys: 'one', 'two'\).*export_chrome_trace"),
-    ],
-)
-def test_other_json_says_what_it_is(other: Any, words: str, tmp_path: Path) -> None:
-    """The error names an execution trace, or the keys that were found."""
-    path = tmp_path / "other.json"
-    path.write_text(json.dumps(other))
-    with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
-        perfkit.load(path)
-
-
-def test_other_json_beside_a_trace_is_left_out(tmp_path: Path) -> None:
-    """A folder may hold summaries and execution traces: they are no error, and a note names them."""
-    made.printed(tmp_path / "trace.json", made.sample())
-    (tmp_path / "summary.json").write_text(json.dumps(OTHERS["execution trace"]))
-    run = perfkit.load(tmp_path)
-    assert ["trace.json"] == [profile.path.name for profile in run.profiles]
-    assert any("left out what is no profile (summary.json)" in note for note in run.notes)

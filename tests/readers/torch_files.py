@@ -27,10 +27,10 @@ DEVICE = {
     "id": 0,
     "name": "NVIDIA A100-SXM4-80GB",
     "totalGlobalMem": 84990623744,
-    "computeMajor": 8,
-    "computeMinor": 0,
     "warpSize": 32,
     "numSms": 108,
+    "computeMajor": 8,
+    "computeMinor": 0,
 }
 
 
@@ -40,12 +40,10 @@ def event(cat: str, name: str, ts: float, dur: float, pid: Any = 10, tid: Any = 
 
 
 def op(name: str, ts: float, dur: float, **args: Any) -> Event:
-    """An operator of the CPU."""
     return event("cpu_op", name, ts, dur, **args)
 
 
 def call(name: str, ts: float, dur: float, correlation: int, **args: Any) -> Event:
-    """A call of the CUDA runtime."""
     return event("cuda_runtime", name, ts, dur, correlation=correlation, **args)
 
 
@@ -131,5 +129,4 @@ every_form = pytest.mark.parametrize("write", [printed, minified, packed])
 
 
 def read(folder: Path, *events: Event, **header: Any) -> Profile:
-    """The trace of these events as read."""
     return torch_trace.read(printed(folder / "trace.json", trace(*events, **header)))

@@ -87,7 +87,6 @@ ROUNDED_TRUTH = {NCCL_A100, EPOCH_DECIMALS}
 
 @cache
 def read(path: Path) -> Profile:
-    """A trace, read once for all tests."""
     return torch_trace.read(path)
 
 
