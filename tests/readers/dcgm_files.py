@@ -71,7 +71,6 @@ def scrape(path: Path, *text: str) -> Path:
 
 
 def answer(path: Path, *series: tuple[Labels, Sequence[tuple[float, str]]], **more: object) -> Path:
-    """Write the answer to a query over a range: series of (labels with ``__name__``, points)."""
     result = [{"metric": dict(said), "values": [list(point) for point in points]} for said, points in series]
     path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}, **more}))
     return path

@@ -19,12 +19,14 @@ FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
 T0 = 1_700_000_000_000_000_000
 
 Values = Mapping[tuple[int, str], float]
+Identity = tuple[tuple[str, int], ...]
+Names = Sequence[str]
+Ways = Sequence[tuple[int, str]]  # how threads are combined, and the formula
+Roots = Sequence["Context"]
 
 
 @dataclass(frozen=True)
 class Context:
-    """A context; what is None or empty is not stored."""
-
     node: int
     kind: int = FUNCTION
     name: str | None = None
@@ -42,14 +44,12 @@ class Context:
 class Thread:
     """A thread or stream: its identity, its inclusive values by (node, metric) and its trace of (time, node)."""
 
-    identity: tuple[tuple[str, int], ...] = (("NODE", 0), ("THREAD", 0))
+    identity: Identity = (("NODE", 0), ("THREAD", 0))
     values: Values = field(default_factory=dict)
     trace: Sequence[tuple[int, int]] = ()
 
 
 class Bytes:
-    """A file that grows; `put` says where what it wrote lies."""
-
     def __init__(self, form: bytes, sections: int, major: int = 4, minor: int = 0) -> None:
         self.data = bytearray(b"HPCTOOLKIT" + form + bytes([major, minor]) + bytes(16 * sections))
 
@@ -68,15 +68,7 @@ class Bytes:
         path.write_bytes(bytes(self.data) + footer)
 
 
-def meta(
-    path: Path,
-    roots: Sequence[Context],
-    metrics: Sequence[str],
-    combine: Sequence[tuple[int, str]],
-    description: str,
-    minor: int,
-    pad: int,
-) -> None:
+def meta(path: Path, roots: Roots, metrics: Names, combine: Ways, description: str, minor: int, pad: int) -> None:
     out = Bytes(b"meta", 8, minor=minor)
     start = out.put(bytes(16))
     title, text = out.texts("toy", description)
@@ -92,7 +84,7 @@ def meta(
     out.write(path, b"_meta.db")
 
 
-def _metrics(out: Bytes, metrics: Sequence[str], combine: Sequence[tuple[int, str]], pad: int) -> None:
+def _metrics(out: Bytes, metrics: Names, combine: Ways, pad: int) -> None:
     gap = bytes(pad)
     start = out.put(bytes(32))
     at = dict(zip(texts := [name for name, _ in SCOPES], out.texts(*texts), strict=True))
@@ -106,15 +98,14 @@ def _metrics(out: Bytes, metrics: Sequence[str], combine: Sequence[tuple[int, st
         sums = b""
         for k, (how, formula) in enumerate(combine):
             (written,) = out.texts(formula)
+            stats = [_stat(i, j, k, len(combine)) for j in range(len(of))]
             sums += b"".join(
-                struct.pack("<QQBxH4x", s, written, how, _stat(i, j, k, len(combine))) + gap for j, s in enumerate(of)
+                struct.pack("<QQBxH4x", s, written, how, stat) + gap for s, stat in zip(of, stats, strict=True)
             )
         rows.append(struct.pack("<QQQHH4x", text, insts, out.put(sums), 4, 4 * len(combine)) + gap)
     first = out.put(b"".join(rows))
-    packed = struct.pack(
-        "<QIBBBxQHB", first, len(metrics), 32 + pad, 16 + pad, 24 + pad, scopes, len(SCOPES), scope_size
-    )
-    struct.pack_into(f"<{len(packed)}s", out.data, start, packed)
+    sizes = (32 + pad, 16 + pad, 24 + pad)
+    struct.pack_into("<QIBBBxQHB", out.data, start, first, len(metrics), *sizes, scopes, len(SCOPES), scope_size)
     out.section(2, start)
 
 
@@ -123,8 +114,7 @@ def _stat(metric: int, scope: int, way: int, ways: int) -> int:
     return 60_000 - (4 * ways * metric + 4 * way + scope)
 
 
-def every(roots: Sequence[Context]) -> list[Context]:
-    """Every context, each after the one that encloses it."""
+def every(roots: Roots) -> list[Context]:
     found = list(roots)
     for context in found:
         found.extend(context.children)
@@ -132,8 +122,6 @@ def every(roots: Sequence[Context]) -> list[Context]:
 
 
 class _Lists:
-    """The strings, modules, files and functions, and where each was put."""
-
     def __init__(self, out: Bytes, contexts: Sequence[Context], pad: int) -> None:
         real = [c for c in contexts if c.at_entry is None]
         start = len(out.data)
@@ -141,12 +129,9 @@ class _Lists:
         self.text = dict(zip(sorted(texts), out.texts(*sorted(texts)), strict=True))
         out.section(4, start)
         gap = bytes(pad)
-        self.module = self._array(
-            out, 5, 16 + pad, {m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)}
-        )
-        self.file = self._array(
-            out, 6, 16 + pad, {f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)}
-        )
+        modules = {m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)}
+        files = {f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)}
+        self.module, self.file = (self._array(out, 5 + i, 16 + pad, rows) for i, rows in enumerate((modules, files)))
         functions = {self.key(c): self._function(c) + gap for c in real if c.kind == FUNCTION and c.name is not None}
         self.function = self._array(out, 7, 40 + pad, functions)
 
@@ -167,7 +152,7 @@ class _Lists:
         return {key: first + i * size for i, key in enumerate(rows)}
 
 
-def _contexts(out: Bytes, roots: Sequence[Context], listed: _Lists, pad: int) -> None:
+def _contexts(out: Bytes, roots: Roots, listed: _Lists, pad: int) -> None:
     start = out.put(bytes(16))
     arrays: dict[int, tuple[int, int]] = {}
     for context in reversed(every(roots)):
@@ -196,8 +181,8 @@ def _context(c: Context, size: int, first: int, listed: _Lists) -> bytes:
 def profiles(
     path: Path,
     values: Sequence[Values],
-    identities: Sequence[tuple[tuple[str, int], ...]],
-    metrics: Sequence[str],
+    identities: Sequence[Identity],
+    metrics: Names,
     ways: int,
     minor: int,
     pad: int,
@@ -223,7 +208,7 @@ def profiles(
     out.write(path, b"_prof.db")
 
 
-def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int, pad: int) -> None:
+def cct(path: Path, values: Sequence[Values], metrics: Names, minor: int, pad: int) -> None:
     out = Bytes(b"ctxt", 1, minor=minor)
     start = out.put(bytes(16))
     count = 1 + max((node for stored in values for node, _ in stored), default=0)
@@ -231,9 +216,8 @@ def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int
     struct.pack_into("<QIB", out.data, start, first, count, 32 + pad)
     out.section(0, start)
     for node in range(count):
-        rows = [
-            (4 * i + 3, p, v[node, m]) for i, m in enumerate(metrics) for p, v in enumerate(values, 1) if (node, m) in v
-        ]
+        every = [(4 * i + 3, p, v.get((node, m))) for i, m in enumerate(metrics) for p, v in enumerate(values, 1)]
+        rows = [row for row in every if row[2] is not None]
         at = out.put(b"".join(struct.pack("<Id", profile, value) for _, profile, value in rows), 4)
         starts = {metric: j for j, (metric, _, _) in reversed(list(enumerate(rows)))}
         index = out.put(b"".join(struct.pack("<HQ", metric, starts[metric]) for metric in sorted(starts)), 2)
@@ -243,7 +227,6 @@ def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int
 
 
 def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, pad: int) -> None:
-    """Write trace.db: when which thread was where."""
     out = Bytes(b"trce", 1, minor=minor)
     start = out.put(bytes(32))
     first = out.put(bytes((24 + pad) * len(traces)))
@@ -278,13 +261,13 @@ def instruction(node: int, module: str, offset: int, *children: Context) -> Cont
 
 def database(
     folder: Path,
-    roots: Sequence[Context],
-    metrics: Sequence[str] = ("CPUTIME (sec)",),
+    roots: Roots,
+    metrics: Names = ("CPUTIME (sec)",),
     threads: Sequence[Thread] = (Thread(),),
     *,
     summary: Values | None = None,
     description: str = "a made database",
-    combine: Sequence[tuple[int, str]] = ((0, "$$"),),
+    combine: Ways = ((0, "$$"),),
     minor: int = 0,
     pad: int = 0,
 ) -> Path:
@@ -292,16 +275,9 @@ def database(
     folder.mkdir(parents=True, exist_ok=True)
     meta(folder / "meta.db", roots, metrics, combine, description, minor, pad)
     totals = dict(summary) if summary is not None else _summed(threads)
-    profiles(
-        folder / "profile.db",
-        [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))],
-        [t.identity for t in threads],
-        metrics,
-        len(combine),
-        minor,
-        pad,
-    )
-    cct(folder / "cct.db", [_with_whole(t.values, roots) for t in threads], metrics, minor, pad)
+    stored = [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))]
+    profiles(folder / "profile.db", stored, [t.identity for t in threads], metrics, len(combine), minor, pad)
+    cct(folder / "cct.db", stored[1:], metrics, minor, pad)
     if any(t.trace for t in threads):
         traces(folder / "trace.db", [t.trace for t in threads], minor, pad)
     return folder
@@ -315,7 +291,7 @@ def _summed(threads: Sequence[Thread]) -> dict[tuple[int, str], float]:
     return totals
 
 
-def _with_whole(values: Values, roots: Sequence[Context]) -> Values:
+def _with_whole(values: Values, roots: Roots) -> Values:
     nodes = {root.node for root in roots}
     whole: dict[tuple[int, str], float] = {}
     for (node, metric), value in values.items():
@@ -326,13 +302,8 @@ def _with_whole(values: Values, roots: Sequence[Context]) -> Values:
 
 def toy() -> tuple[Context, ...]:
     """Main thread: train.py:12 calls mm, which runs a kernel and copies; a worker runs the same kernel."""
-    mm = function(
-        4,
-        "at::mm(at::Tensor)",
-        function(5, "<gpu kernel>", function(6, "sgemm(float*)", module="gpubins/a.gpubin")),
-        function(7, "<gpu copyin>"),
-        module="/lib/libtorch.so",
-    )
+    launched = function(5, "<gpu kernel>", function(6, "sgemm(float*)", module="gpubins/a.gpubin"))
+    mm = function(4, "at::mm(at::Tensor)", launched, function(7, "<gpu copyin>"), module="/lib/libtorch.so")
     step = line(3, "src/job/train.py", 12, mm, copied=True)
     train = function(2, "train", step, module="<logical python>", file="src/job/train.py", line=10, copied=True)
     kernel = function(12, "<gpu kernel>", function(13, "sgemm(float*)", module="gpubins/a.gpubin"))
@@ -344,7 +315,6 @@ TOY_METRICS = ("CPUTIME (sec)", "GKER (sec)", "GINS:STL_GMEM", "GINS:STL_ANY", "
 
 
 def toy_threads() -> tuple[Thread, ...]:
-    """The main thread, the worker, and a stream that has a trace only."""
     cpu, gker, gmem, any_stall, h2d = TOY_METRICS
     path, back = (1, 2, 3, 4), (10, 11)
     main = {(node, cpu): 3.0 for node in path}
@@ -361,12 +331,10 @@ def toy_threads() -> tuple[Thread, ...]:
 
 
 def sample(folder: Path, **changes: Any) -> Path:
-    """Write the toy program's database, with something for every table."""
     return database(folder, toy(), TOY_METRICS, changes.pop("threads", toy_threads()), **changes)
 
 
 def chain(levels: int) -> Context:
-    """An entry point with `levels` functions, each called by the one before."""
     below: tuple[Context, ...] = ()
     for node in range(levels + 1, 1, -1):
         below = (function(node, f"f{node}", *below),)

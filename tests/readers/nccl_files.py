@@ -22,7 +22,6 @@ PER_ITERATION = ("i_min", "i_max", "i_p99", "i_cv%")
 
 
 def devices(ranks: int = 8, per_node: int = 8, group: str = "Group  0 ") -> list[str]:
-    """The list of devices, of nodes node0, node1, ..."""
     return [
         f"#  Rank {r:2d} {group}Pid {4000 + r:6d} on      node{r // per_node} "
         f"device {r % per_node:2d} [0000:{r % per_node:02x}:00] {H100}"
@@ -43,19 +42,16 @@ def header(before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, a
 
 
 def start(size: int, count: int, dtype: str = "float", redop: str | None = "sum", root: int | None = -1) -> str:
-    """What a row begins with."""
     rest = (f"  {redop:>6}" if redop is not None else "") + (f"  {root:>6}" if root is not None else "")
     return f"{size:>12}  {count:>12}  {dtype:>8}{rest}"
 
 
 def half(cells: Half) -> str:
-    """One measurement of a row."""
     time, algbw, busbw, *rest = cells
     return f"  {time:>7}  {algbw:>6}  {busbw:>6}" + "".join(f"  {cell!s:>6}" for cell in rest)
 
 
 def rows(dtype: str = "float", redop: str | None = "sum", root: int | None = -1, after: str = "") -> list[str]:
-    """The rows of an all-reduce."""
     return [start(size, count, dtype, redop, root) + half(out) + half(into) + after for size, count, out, into in ROWS]
 
 
@@ -92,8 +88,6 @@ def written(path: Path, lines: Iterable[str], prefix: str = "") -> Path:
 
 
 def result(size: int, count: int, out: Half | None, into: Half | None, **more: Any) -> dict[str, Any]:
-    """A result as -J writes it."""
-
     def measured(cells: Half) -> dict[str, Any]:
         time, algbw, busbw, wrong = cells
         return {"time": float(str(time)), "alg_bw": float(str(algbw)), "bus_bw": float(str(busbw)), "nwrong": wrong}
@@ -125,7 +119,6 @@ def said(text: str, rank: int = 0, level: str = "INFO", host: str = "node0") -> 
 
 
 def init(rank: int, ranks: int, nodes: int = 1, comm: str = "0xaaa") -> list[str]:
-    """What a rank says of its communicator."""
     told = f"nRanks {ranks} nNodes {nodes} localRanks {ranks // nodes} localRank 0 MNNVL 0"
     device = f"cudaDev {rank} nvmlDev {rank} busId {rank}000 commId 0x123"
     done = f"ncclCommInitRank comm {comm} rank {rank} nranks {ranks} {device} - Init COMPLETE"

@@ -56,7 +56,6 @@ class Measured:
 
 
 def full(number: int = 0) -> Measured:
-    """A launch with something for every table."""
     metrics: Metrics = {
         **DEVICE,
         "gpu__time_duration.sum": ("us", "10.5"),
@@ -130,7 +129,6 @@ def one(folder: Path, metrics: Metrics, **changes: Any) -> dict[str, Any]:
 
 
 def report(path: Path, payload: bytes = b"results", launches: int = 0) -> Path:
-    """Write a container: magic, file header, one block whose header announces its payload and its launches."""
     header = bytes([2 << 3, launches, 5 << 3, len(payload)] if launches else [5 << 3, len(payload)])
     version = b"\n\x1e2024.1.0.0 (build 1) (public)"
     head = len(version).to_bytes(4, "little") + version

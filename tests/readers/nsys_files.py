@@ -7,6 +7,7 @@ write an export that lacks the column.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -102,7 +103,6 @@ def session(version: str = "2024.2.3.38", t0: int = 1_700_000_000 * 10**9, durat
 
 
 def capture(**changes: Any) -> Tables:
-    """A capture with a row or two of everything; `changes` go to `session`."""
     return {
         **session(**changes),
         "TARGET_INFO_GPU": [gpu()],
@@ -122,6 +122,7 @@ def without(rows: list[Row], *columns: str) -> list[Row]:
 
 
 def sqlite(path: Path, tables: Tables) -> Path:
+    path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as database, database:
         for table, rows in _with_strings(tables).items():
             columns = ", ".join(f'"{name}"' for name in rows[0])
@@ -133,7 +134,7 @@ def sqlite(path: Path, tables: Tables) -> Path:
 
 def parquet(folder: Path, tables: Tables) -> Path:
     """Write an export as `nsys export -t parquetdir` does, ids unsigned."""
-    folder.mkdir()
+    _emptied(folder)
     for name, table in _arrow_tables(tables).items():
         pq.write_table(table, folder / f"{name}.parquet")
     return folder
@@ -141,7 +142,7 @@ def parquet(folder: Path, tables: Tables) -> Path:
 
 def arrow(folder: Path, tables: Tables, form: str = "file") -> Path:
     """Write an export as `nsys export -t arrowdir` does, as Arrow IPC files or streams."""
-    folder.mkdir()
+    _emptied(folder)
     write = {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form]
     for name, table in _arrow_tables(tables).items():
         with write(str(folder / f"{name}.arrow"), table.schema) as writer:
@@ -159,7 +160,6 @@ STORED |= {"SAMPLES": "GPU_METRICS", "DEVICES": "TARGET_INFO_GPU"}
 
 
 def table(folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]) -> pd.DataFrame:
-    """A table of an export of these rows and other tables."""
     return read(folder, {STORED[name]: list(rows), **others}, write).table(name)
 
 
@@ -186,6 +186,11 @@ def store(file: Path, table: pa.Table) -> None:
     else:
         with pa.ipc.new_file(str(file), table.schema) as writer:
             writer.write_table(table)
+
+
+def _emptied(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
 
 
 every_form = pytest.mark.parametrize("write", [sqlite, parquet, arrow])

@@ -47,7 +47,6 @@ def read(path: Path) -> Profile:
 
 
 def values(profile: Profile, metric: str, gpu: int = 0) -> list[float]:
-    """The values of a metric of a GPU in the order of their times."""
     samples = profile.table("SAMPLES")
     found: pd.Series = samples.loc[(samples["metric"] == metric) & (samples["gpu"] == gpu), "value"]
     return found.tolist()
@@ -81,7 +80,6 @@ def ticks(count: int = 6, gpus: int = 2) -> list[Sequence[str]]:
 
 
 def query(path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, between: str = ", ") -> Path:
-    """Write rows of cells under the names of their columns."""
     path.write_text("\n".join([between.join(columns), *(between.join(row) for row in rows), ""]))
     return path
 
@@ -177,7 +175,6 @@ def text(path: Path, gpus: int = 2, times: Sequence[str] = ("Thu Jan  1 00:00:02
 
 
 def card(said: Mapping[str, object] | None = None) -> dict[str, object]:
-    """What rocm-smi says of a card, with other keys or values."""
     return {
         "Temperature (Sensor edge) (C)": "45.0",
         "sclk clock speed:": "(500Mhz)",

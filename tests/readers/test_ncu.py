@@ -35,7 +35,6 @@ def counters(path: Path) -> tuple[list[tuple[str, float]], str]:
 
 
 def joined(write, folder: Path, *launches: files.Measured) -> Path:
-    """Pages of one launch each, printed one after the other into one file."""
     content = b"".join(write(folder / "one.csv", launch, end=True).read_bytes() for launch in launches)
     (folder / "both.csv").write_bytes(content)
     return folder / "both.csv"
@@ -63,10 +62,6 @@ def test_what_surrounds_the_rows_changes_nothing(write, tmp_path: Path) -> None:
     assert set(wide) == set(plain) - {"RULES"}
     for name in ("LAUNCHES", "COUNTERS", "STALLS"):
         pd.testing.assert_frame_equal(wide[name], plain[name])
-
-
-@WRITERS
-def test_launches_are_numbered_by_position(write, tmp_path: Path) -> None:
     # Ids start again with every process: two processes with ids 0 and 1 are four launches.
     two = [replace(files.full(i), process=p, device=str(p)) for p in (0, 1) for i in (0, 1)]
     launches = files.read(write(tmp_path / "page.csv", *two)).table("LAUNCHES")
@@ -78,10 +73,6 @@ def test_launches_are_numbered_by_position(write, tmp_path: Path) -> None:
     assert [SAXPY, "later"] == tables["LAUNCHES"]["full_name"].tolist()
     assert {0, 1} == set(tables["STALLS"]["launch"])
     assert write is files.raw or [0, 1] == tables["RULES"]["launch"].tolist()
-
-
-@WRITERS
-def test_old_pages_have_no_device_and_no_sizes(write, tmp_path: Path) -> None:
     # Up to 2022 the sizes stand among the metrics, the device nowhere or among them; sizes nowhere are not zero.
     sizes = {"launch__grid_size": ("", "1,024"), "launch__block_size": ("", "256"), "x.sum": ("", "1")}
     rows = []
@@ -91,7 +82,7 @@ def test_old_pages_have_no_device_and_no_sizes(write, tmp_path: Path) -> None:
     assert [[-1, 1024, 256], [3, 1024, 256], [-1, pd.NA, pd.NA]] == rows
 
 
-def test_columns_and_names_of_a_raw_page(tmp_path: Path) -> None:
+def test_columns_names_and_labels(tmp_path: Path) -> None:
     # The columns of NVTX ranges before the kernel's name are left out of the counters.
     column = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     path = files.raw(tmp_path / "nvtx.csv", files.Measured({column: ("", "3"), "x.sum": ("", "1")}))
@@ -116,8 +107,6 @@ def test_columns_and_names_of_a_raw_page(tmp_path: Path) -> None:
     assert 2 == len(profile.table("LAUNCHES"))
     assert 1 == sum("stand twice in the page, equal in every cell, and count once: 1" in n for n in profile.notes)
 
-
-def test_labels_of_the_details_page_are_metrics(tmp_path: Path) -> None:
     def found(metrics: files.Metrics) -> list[tuple[str, float]]:
         return counters(files.details(tmp_path / "a.csv", files.Measured(metrics)))[0]
 
@@ -148,10 +137,6 @@ UNITS = {
     # What is no amount of time, bytes or cycles stays.
     **{unit: (unit, 1.0) for unit in ("%", "", "inst/cycle", "register/thread", "byte/cycle", "warp")},
 }
-
-
-def test_units_of_all_versions() -> None:
-    assert UNITS == {unit: base(unit) for unit in UNITS}
 
 
 DECIDED, COUNTED = (
@@ -188,29 +173,31 @@ def test_numbers_are_read_as_their_page_writes_them(
     assert bool(noted) == bool(note)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_numbers_of_pages(tmp_path: Path) -> None:
+    for text, value in [
         *(("5,40", 5.4), ("1.234,5", 1234.5), ("1.234.567", 1234567.0), ("0,123", 0.123), ("12345,678", 12345.678)),
         *(("1\u202f234,56", 1234.56), ("8,6 (1; 2)", 8.6), ("1,5e5", 150_000.0)),
-    ],
-)
-def test_numbers_that_only_a_page_with_decimal_commas_holds(text: str, value: float) -> None:
-    exchanged = text.translate(str.maketrans(".,", ",."))  # decides for points, with the same value
-    comma, point = notation([("a", [text])]), notation([("a", [exchanged])])
-    assert (None, ("a", text)) == (comma.point, comma.comma)
-    assert (("a", exchanged), None) == (point.point, point.comma)
-    assert [value] == numbers([text], decimal_commas=True).tolist() == numbers([exchanged]).tolist()
-
-
-@pytest.mark.parametrize("text", ["1,234", "1.234", "1234", "1 234", "", "all", "1.2.3", "12,34,567", "(1, 2, 3)"])
-def test_numbers_that_decide_nothing(text: str) -> None:
-    shown = notation([("a", [text])])
-    assert (None, None) == (shown.point, shown.comma)
+    ]:
+        exchanged = text.translate(str.maketrans(".,", ",."))  # decides for points, with the same value
+        comma, point = notation([("a", [text])]), notation([("a", [exchanged])])
+        assert (None, ("a", text)) == (comma.point, comma.comma)
+        assert (("a", exchanged), None) == (point.point, point.comma)
+        assert [value] == numbers([text], decimal_commas=True).tolist() == numbers([exchanged]).tolist()
+    for text in ["1,234", "1.234", "1234", "1 234", "", "all", "1.2.3", "12,34,567", "(1, 2, 3)"]:
+        shown = notation([("a", [text])])
+        assert (None, None) == (shown.point, shown.comma)
+    assert [np.inf, np.inf] == numbers(["1e400", "1,000e400"]).tolist()  # for the ranges of the tables to find
+    # inf is how ncu writes what it has not.
+    assert np.isnan(numbers(["inf", "-inf", "nan", "n/a", "no data", "", "CachePreferNone"])).all()
+    occupancy = {"sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "104.70")}  # as the vendor itself writes
+    launch = files.Measured({"gpu__time_duration.sum": ("ns", "1e400"), **occupancy})
+    row = files.read(files.raw(tmp_path / "a.csv", launch)).loaders["LAUNCHES"]().iloc[0]
+    assert (np.inf, 1.047) == pytest.approx((row["dur_ns"], row["achieved_occupancy_frac"]))
+    assert UNITS == {unit: base(unit) for unit in UNITS}
 
 
 @WRITERS
-def test_only_values_of_metrics_tell_how_numbers_are_written(write, tmp_path: Path) -> None:
+def test_how_numbers_are_written_is_told_by_values_alone(write, tmp_path: Path) -> None:
     rule = ("Rule", "OPT", "5,40 of 1,5", "global", "18.52")
     launch = replace(files.Measured({"gpu__time_duration.sum": ("us", "84.48")}), cc="8,6", rules=(rule,), name="5,40")
     profile = files.read(write(tmp_path / "page.csv", launch))
@@ -219,10 +206,7 @@ def test_only_values_of_metrics_tell_how_numbers_are_written(write, tmp_path: Pa
     # 1,234 alone is read as the other page of the file tells.
     path = joined(write, tmp_path, *(files.Measured({"a.sum": ("", text)}) for text in ("1,234", "5,40")))
     assert [1.234, 5.4] == files.read(path).table("COUNTERS")["value"].tolist()
-
-
-@WRITERS
-def test_sizes_and_devices_that_cannot_be_read_are_missing(write, tmp_path: Path) -> None:
+    # What is no whole number, or too large, is counted with the cells that are left out.
     launch = replace(files.Measured(metrics("1")), device=str(2**64), grid="(1, x, 1)", block=f"({'9' * 5000}, 1, 1)")
     profile = files.read(write(tmp_path / "page.csv", launch))
     columns = ["gpu", "grid_blocks", "block_threads"]
@@ -230,61 +214,34 @@ def test_sizes_and_devices_that_cannot_be_read_are_missing(write, tmp_path: Path
     (note,) = profile.notes
     assert "left out: 3 (first: " in note
     assert [None] * 4 == [blocks(text) for text in ("", "()", "(1, x, 1)", "-1")]
-
-
-@WRITERS
-@pytest.mark.parametrize("far", [0, 3000], ids=["next", "far"])
-def test_a_page_that_mixes_points_and_commas_is_refused(write, far: int, tmp_path: Path) -> None:
-    between = [files.Measured({"b.sum": ("", "7")}, number=1 + i) for i in range(far)]
-    first, last = files.Measured({"a.sum": ("", "49.01")}), files.Measured({"c.sum": ("", "8,6")}, number=far + 1)
-    path = write(tmp_path / "page.csv", first, *between, last)
-    with pytest.raises(ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"):
-        ncu.read(path)
-
-
-@WRITERS
-@pytest.mark.parametrize(
-    ("metric", "unit"),
-    [
+    # Both cells are named, however many rows stand between them.
+    for far in [0, 3000]:
+        between = [files.Measured({"b.sum": ("", "7")}, number=1 + i) for i in range(far)]
+        first, last = files.Measured({"a.sum": ("", "49.01")}), files.Measured({"c.sum": ("", "8,6")}, number=far + 1)
+        path = write(tmp_path / "page.csv", first, *between, last)
+        with pytest.raises(ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"):
+            ncu.read(path)
+    # A time in tsecond would be off by thousands: it is not measured, with a note.
+    for metric, unit in [
         *(("gpu__time_duration.sum", "tsecond"), ("dram__bytes_read.sum", "Qbyte")),
         ("sm__cycles_elapsed.avg.per_second", "cycle/tsecond"),
         ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "percent"),
-    ],
-)
-def test_a_unit_that_a_metric_cannot_have(write, metric: str, unit: str, tmp_path: Path) -> None:
-    found, note = counters(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
-    assert [("x.sum", 1.0)] == found
-    assert f"(first: '{unit}' of 'unit of {metric}')" in note
+    ]:
+        found, note = counters(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
+        assert [("x.sum", 1.0)] == found
+        assert f"(first: '{unit}' of 'unit of {metric}')" in note
 
 
-def test_numbers_that_cannot_be_are_handed_on(tmp_path: Path) -> None:
-    assert [np.inf, np.inf] == numbers(["1e400", "1,000e400"]).tolist()  # for the ranges of the tables to find
-    # inf is how ncu writes what it has not.
-    assert np.isnan(numbers(["inf", "-inf", "nan", "n/a", "no data", "", "CachePreferNone"])).all()
-    occupancy = {"sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "104.70")}  # as the vendor itself writes
-    launch = files.Measured({"gpu__time_duration.sum": ("ns", "1e400"), **occupancy})
-    row = files.read(files.raw(tmp_path / "a.csv", launch)).loaders["LAUNCHES"]().iloc[0]
-    assert (np.inf, 1.047) == pytest.approx((row["dur_ns"], row["achieved_occupancy_frac"]))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_what_is_claimed_and_why_a_log_without_kernels_is_refused(tmp_path: Path) -> None:
+    for content in [
         'Metric Name,Metric Unit,Minimum,Maximum\n"Duration","us","1","2"\n',
         '"Metric Name","k1","k2"\n"Duration","1","2"\n',
         "# Notes\n\n==PROF== Connected to process 7\n",
         '"ID","Name"\n"0","Process ID"\n',
-    ],
-    ids=["pivot", "turned", "notes that quote a log", "another table"],
-)
-def test_what_only_looks_like_a_page_is_not_claimed(content: str, tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text(content)
-    assert ncu.sniff(tmp_path / "other.csv") is False
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+    ]:
+        (tmp_path / "other.csv").write_text(content)
+        assert ncu.sniff(tmp_path / "other.csv") is False
+    for content, said in [
         ("==PROF== Connected\n==ERROR== No access to counters.\n", "ncu said: No access to counters. Mend"),
         ("==PROF== Connected\r\n==ERROR== one.\r\n==ERROR== two.\r\n", "ncu said: one. two. Mend"),
         # Quoted without what a terminal would obey, and cut.
@@ -292,32 +249,19 @@ def test_what_only_looks_like_a_page_is_not_claimed(content: str, tmp_path: Path
         ("==WARNING== No kernels were profiled.\n", "no kernels were profiled. Check that the program launches"),
         ('==PROF== Profiling "k" - 0: 0%....100% - 8 passes\n', "lists 1 profiled kernels and no CSV page"),
         ('"ID","Process ID","Kernel Name","Metric Name"\n', "a header and no rows"),
-    ],
-)
-def test_a_log_without_kernels_is_an_error_that_says_why(content: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.log"
-    path.write_bytes(content.encode())
-    assert "ncu" == recognise(path)
-    with pytest.raises(ReadError) as caught:
-        ncu.read(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
-    assert len(str(caught.value)) < 1000
+    ]:
+        path = tmp_path / "run.log"
+        path.write_bytes(content.encode())
+        assert "ncu" == recognise(path)
+        with pytest.raises(ReadError) as caught:
+            ncu.read(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert said in str(caught.value)
+        assert len(str(caught.value)) < 1000
 
 
 @WRITERS
-def test_what_a_log_says_beside_kernels_is_a_note(write, tmp_path: Path) -> None:
-    log = (*files.LOG, "==ERROR== The application returned an error code (1).")
-    profile = files.read(write(tmp_path / "page.csv", files.full(), log=log))
-    assert 1 == len(profile.table("LAUNCHES"))
-    assert "ncu reported: The application returned an error code (1)." in profile.notes
-    log = ("==WARNING== Simulated: two launches; no GPU ran", *files.LOG)
-    simulated = files.read(write(tmp_path / "page.csv", files.full(), log=log))
-    assert "simulated, not measured: two launches; no GPU ran" in simulated.notes
-
-
-@WRITERS
-def test_every_cut_is_noticed(write, tmp_path: Path) -> None:
+def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
     path = write(tmp_path / "page.csv", files.full(0), files.full(1))
     whole = path.read_bytes()
     for size in range(whole.rindex(b"\n") + 2, len(whole), 3):
@@ -334,9 +278,37 @@ def test_every_cut_is_noticed(write, tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     with pytest.raises(ReadError, match=r"row \d+ has 3 fields, the header has \d+"):
         ncu.read(path)
+    for first in ['"-5"', '"x0"', '""0"', "0", '"1e300"', '"1",x"1"']:
+        path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2), end=True)
+        lines = path.read_text().splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith('"1",'))
+        lines[at] = first + lines[at].removeprefix('"1"')
+        path.write_text("\n".join(lines) + "\n")
+        profile = files.read(path)
+        assert (2 if write is files.raw else 3) == len(profile.table("LAUNCHES"))
+        assert 1 == sum(f"(first: line {at + 1}, " in note for note in profile.notes)
+    for cell, finding in [
+        *((cell, "cannot be divided into cells") for cell in ('"a"p"p"', '"app"x', '"app"\r')),
+        (f'"{"x" * 200_000}"', r"cannot be divided into cells \(field larger"),
+        ('"app', "a quote in it is never closed"),
+    ]:
+        path = write(tmp_path / "page.csv", files.full(0), files.full(1), end=True)
+        content = path.read_bytes().decode()
+        at = content.index('\n"1",') + 1
+        path.write_bytes((content[:at] + content[at:].replace('"app"', cell, 1)).encode())
+        line = content[:at].count("\n") + 1
+        with pytest.raises(ReadError, match=rf"page\.csv: the row that begins in line {line} .*{finding}"):
+            ncu.read(path)
+    log = (*files.LOG, "==ERROR== The application returned an error code (1).")
+    profile = files.read(write(tmp_path / "page.csv", files.full(), log=log))
+    assert 1 == len(profile.table("LAUNCHES"))
+    assert "ncu reported: The application returned an error code (1)." in profile.notes
+    log = ("==WARNING== Simulated: two launches; no GPU ran", *files.LOG)
+    simulated = files.read(write(tmp_path / "page.csv", files.full(), log=log))
+    assert "simulated, not measured: two launches; no GPU ran" in simulated.notes
 
 
-def test_launches_of_a_details_page_that_are_not_whole_are_a_note(tmp_path: Path) -> None:
+def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
     path = files.details(tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=()))
     assert () == files.read(path).notes
     lines, count = path.read_text().splitlines(), len(files.full().metrics)
@@ -347,22 +319,6 @@ def test_launches_of_a_details_page_that_are_not_whole_are_a_note(tmp_path: Path
     path.write_text("\n".join([*lines[:4], lines[4].replace('"0"', '"1"', 1), *lines[5:]]))
     (note,) = files.read(path).notes
     assert "(places: 2)" in note
-
-
-@WRITERS
-@pytest.mark.parametrize("first", ['"-5"', '"x0"', '""0"', "0", '"1e300"', '"1",x"1"'])
-def test_a_row_without_a_number_is_left_out_with_a_note(write, first: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2), end=True)
-    lines = path.read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith('"1",'))
-    lines[at] = first + lines[at].removeprefix('"1"')
-    path.write_text("\n".join(lines) + "\n")
-    profile = files.read(path)
-    assert (2 if write is files.raw else 3) == len(profile.table("LAUNCHES"))
-    assert 1 == sum(f"(first: line {at + 1}, " in note for note in profile.notes)
-
-
-def test_a_raw_page_needs_its_units(tmp_path: Path) -> None:
     path = files.raw(tmp_path / "page.csv", files.full(0), files.full(1))
     lines = path.read_text().splitlines()
     units = next(i for i, line in enumerate(lines) if line.startswith('"",'))
@@ -374,25 +330,20 @@ def test_a_raw_page_needs_its_units(tmp_path: Path) -> None:
         path.write_text("\n".join(changed))
         with pytest.raises(ReadError, match=rf"page\.csv: .*{finding}"):
             ncu.read(path)
-
-
-@WRITERS
-@pytest.mark.parametrize(
-    ("cell", "finding"),
-    [
-        *((cell, "cannot be divided into cells") for cell in ('"a"p"p"', '"app"x', '"app"\r')),
-        (f'"{"x" * 200_000}"', r"cannot be divided into cells \(field larger"),
-        ('"app', "a quote in it is never closed"),
-    ],
-)
-def test_quotes_and_cells_that_are_wrong(write, cell: str, finding: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "page.csv", files.full(0), files.full(1), end=True)
-    content = path.read_bytes().decode()
-    at = content.index('\n"1",') + 1
-    path.write_bytes((content[:at] + content[at:].replace('"app"', cell, 1)).encode())
-    line = content[:at].count("\n") + 1
-    with pytest.raises(ReadError, match=rf"page\.csv: the row that begins in line {line} .*{finding}"):
-        ncu.read(path)
+    for column, other, words in [
+        *((name, "Other", f"no column '{name}'") for name in ("Kernel Name", "Metric Unit", "Metric Value")),
+        ("Process Name", "Kernel Name", "two columns 'Kernel Name'"),  # which of the two would hold nobody knows
+    ]:
+        for write in (files.raw, files.details)[column.startswith("Metric") :]:
+            path = write(tmp_path / "page.csv", files.full())
+            path.write_text(path.read_text().replace(f'"{column}"', f'"{other}"'))
+            with pytest.raises(ReadError, match=f"the page has {words}"):
+                ncu.read(path)
+    rule = ("SOLBottleneck", "OPT", 'first line,\nsecond "line"', "local", "50")
+    launch = replace(files.full(), rules=(rule,), metrics={})
+    profile = files.read(files.details(tmp_path / "page.csv", launch))
+    assert {"LAUNCHES": 1, "RULES": 1} == {name: len(profile.table(name)) for name in profile.loaders}
+    assert ['first line,\nsecond "line"'] == profile.table("RULES")["message"].tolist()
 
 
 class Line(str):
@@ -412,8 +363,8 @@ class Line(str):
         return Line(super().rstrip(*characters))
 
 
-def test_an_open_quote_costs_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The quote of the first row is open to the end: what is searched grows as the file does, not as its square."""
+def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A quote that is open to the end: what is searched grows as the file does, not as its square.
     plain_lines = log._lines
     monkeypatch.setattr(log, "_lines", lambda path: map(Line, plain_lines(path)))
     for launches in (20, 40, 80):
@@ -423,9 +374,6 @@ def test_an_open_quote_costs_one_pass(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(ReadError, match="a quote in it is never closed"):
             ncu.read(path)
         assert Line.searched / path.stat().st_size < 2
-
-
-def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "LONGEST", 5000)
     path = files.raw(tmp_path / "page.csv", *map(files.full, range(40)), end=True)
     whole = path.read_text()
@@ -440,26 +388,3 @@ def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: py
     launches = [files.Measured({f"m{i}.sum": ("", "1")}, number=i) for i in range(8)]
     with pytest.raises(ReadError, match=r"page\.csv: the page has 8 launches and 8 different metrics"):
         ncu.read(files.details(tmp_path / "page.csv", *launches))
-
-
-@pytest.mark.parametrize(
-    ("column", "other", "words"),
-    [
-        *((name, "Other", f"no column '{name}'") for name in ("Kernel Name", "Metric Unit", "Metric Value")),
-        ("Process Name", "Kernel Name", "two columns 'Kernel Name'"),  # which of the two would hold nobody knows
-    ],
-)
-def test_a_column_that_lacks_or_repeats_is_an_error(column: str, other: str, words: str, tmp_path: Path) -> None:
-    for write in (files.raw, files.details)[column.startswith("Metric") :]:
-        path = write(tmp_path / "page.csv", files.full())
-        path.write_text(path.read_text().replace(f'"{column}"', f'"{other}"'))
-        with pytest.raises(ReadError, match=f"the page has {words}"):
-            ncu.read(path)
-
-
-def test_a_page_of_rules_alone_and_a_rule_of_two_lines(tmp_path: Path) -> None:
-    rule = ("SOLBottleneck", "OPT", 'first line,\nsecond "line"', "local", "50")
-    launch = replace(files.full(), rules=(rule,), metrics={})
-    profile = files.read(files.details(tmp_path / "page.csv", launch))
-    assert {"LAUNCHES": 1, "RULES": 1} == {name: len(profile.table(name)) for name in profile.loaders}
-    assert ['first line,\nsecond "line"'] == profile.table("RULES")["message"].tolist()

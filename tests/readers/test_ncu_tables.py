@@ -106,7 +106,7 @@ def test_quantities_are_worked_out(metrics: files.Metrics, expected: dict[str, f
     assert metrics or all(math.isnan(value) for name, value in row.items() if name not in told)  # NaN, never zero
 
 
-def test_time_is_as_measured_else_cycles_over_the_clock_of_the_kernel(tmp_path: Path) -> None:
+def test_time_and_operations_of_the_tensor_pipe(tmp_path: Path) -> None:
     def cycles(count: str, unit: str, rate: str) -> files.Metrics:
         return {"sm__cycles_elapsed.avg": ("cycle", count), "sm__cycles_elapsed.avg.per_second": (unit, rate)}
 
@@ -120,18 +120,16 @@ def test_time_is_as_measured_else_cycles_over_the_clock_of_the_kernel(tmp_path: 
     assert 1000.0 == files.one(tmp_path, stopped)["dur_ns"]
     path = files.raw(tmp_path / "none.csv", files.Measured(stopped))
     assert files.read(path).table("LAUNCHES")["dur_ns"].isna().all()
-
-
-@pytest.mark.parametrize(
-    ("cc", "instructions", "expected"),  # 512 FLOP an instruction on V100; elsewhere only none is known, up to Hopper
-    [("7.0", 10, 5120.0), ("8.0", 10, math.nan), ("8.0", 0, 0.0), ("9.0", 0, 0.0), ("10.0", 0, math.nan)],
-)
-def test_instructions_tell_operations_on_v100_only(cc: str, instructions: int, expected: float, tmp_path: Path) -> None:
-    metrics = {"sm__inst_executed_pipe_tensor.sum": ("inst", str(instructions))}
-    assert expected == pytest.approx(files.one(tmp_path, metrics, cc=cc)["tensor_flops"], nan_ok=True)
-
-
-def test_sparse_operations_are_counted_and_named(tmp_path: Path) -> None:
+    # 512 FLOP an instruction on V100; elsewhere only none is known, up to Hopper.
+    for cc, instructions, expected in [
+        ("7.0", 10, 5120.0),
+        ("8.0", 10, math.nan),
+        ("8.0", 0, 0.0),
+        ("9.0", 0, 0.0),
+        ("10.0", 0, math.nan),
+    ]:
+        metrics = {"sm__inst_executed_pipe_tensor.sum": ("inst", str(instructions))}
+        assert expected == pytest.approx(files.one(tmp_path, metrics, cc=cc)["tensor_flops"], nan_ok=True)
     counts = [tensor(src_fp16_dst_fp32_sparsity_off=5, src_fp16_dst_fp32_sparsity_on=on) for on in (0, 7)]
     launches = [files.Measured(metrics, number=i) for i, metrics in enumerate(counts)]
     profile = files.read(files.raw(tmp_path / "page.csv", *launches))
@@ -214,7 +212,7 @@ def test_stalls_of_each_launch_are_of_one_form(
     assert {name for metrics in launches for name in metrics} <= set(counters["metric"])
 
 
-def test_rules_with_and_without_estimates(tmp_path: Path) -> None:
+def test_rules_devices_and_capture(tmp_path: Path) -> None:
     # 18.52 % local is 0.1852 of the kernel, 50 % global half of the workload; none is NaN without a scope.
     given = [
         ("AchievedOccupancy", "OPT", "theory and practice", "local", "18.52"),
@@ -226,9 +224,6 @@ def test_rules_with_and_without_estimates(tmp_path: Path) -> None:
     assert [(name, text) for name, _, text, *_ in given] == list(zip(rules["rule"], rules["message"], strict=True))
     assert [0.1852, 0.5, math.nan] == pytest.approx(rules["speedup_frac"].tolist(), nan_ok=True)
     assert ["kernel", "workload", None] == [None if s != s else s for s in rules["scope"].tolist()]
-
-
-def test_devices_and_capture(tmp_path: Path) -> None:
     launches = [replace(files.full(i), device=str(i % 2)) for i in range(4)]
     path = files.raw(tmp_path / "page.csv", *launches)
     devices = files.read(path).table("DEVICES")

@@ -52,16 +52,22 @@ def test_a_capture_says_its_version_clock_and_length(tables: made.Tables, told: 
     assert set(profile.loaders) == {name for name, stored in made.STORED.items() if stored in tables}
 
 
-def test_columns_an_export_lacks_are_missing_values_and_new_ones_are_passed_over(tmp_path: Path) -> None:
+def test_columns_that_lack_or_begin_with_nulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = ("globalPid", "streamId", "registersPerThread", "dynamicSharedMemory", "gridZ", "graphNodeId")
     newer = made.kernel(0, 9, graphId=1, clusterX=2, qmdDone=None)
     frame = made.table(tmp_path, "KERNELS", *made.without([newer], *lacking))
     assert TABLES["KERNELS"].column_names == list(frame.columns)
     assert [[-1, -1, False]] == values(frame, "process", "stream", "in_graph")
     assert [[None, None, None, 64]] == values(frame, "grid_blocks", "registers", "shared_bytes", "block_threads")
+    rows = [made.kernel(0, 1, streamId=2**64 - 1), made.kernel(1, 2, streamId=7)]  # it has ids unsigned
+    assert [-1, 7] == values(made.table(tmp_path, "KERNELS", *rows, write=made.parquet), "stream")
+    monkeypatch.setattr(sqlite_form, "BATCH_ROWS", 5)  # types are taken from the first batch of rows
+    registers = [*[None] * 5, 32, 32]
+    rows = [made.kernel(i, i + 1, registersPerThread=number) for i, number in enumerate(registers)]
+    assert registers == values(made.table(tmp_path, "KERNELS", *rows), "registers")
 
 
-def test_tables_that_are_read_and_tables_that_are_missing(tmp_path: Path) -> None:
+def test_tables_and_forms_that_are_read(tmp_path: Path) -> None:
     # 2026.2 stores tables with a suffix: _V10 is newer than _V2, and both than none; any other is another table.
     for names in ([made.KERNEL + "_V2"], [made.KERNEL + "_V2", made.KERNEL + "_V10", made.KERNEL]):
         (folder := tmp_path / f"{len(names)}").mkdir()
@@ -78,21 +84,19 @@ def test_tables_that_are_read_and_tables_that_are_missing(tmp_path: Path) -> Non
     assert {"OS_CALLS"} == set(profile.loaders)
     assert set(remedies) == {"KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES"}
     assert "nsys profile --gpu-metrics-devices=all" == remedies["SAMPLES"]
-
-
-def test_all_forms_of_one_capture_are_equal(tmp_path: Path) -> None:
+    # SQLite, Parquet and Arrow exports give the same tables.
     expected = nsys.read(made.sqlite(tmp_path / "reference", made.capture()))
     for write in (made.parquet, made.arrow):
         profile = nsys.read(write(tmp_path / write.__name__, made.capture()))
         for name in set(TABLES) - {"CAPTURE"}:
             pd.testing.assert_frame_equal(expected.table(name), profile.table(name), check_exact=True)
-
-
-def test_columns_that_start_with_a_batch_of_nulls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_form, "BATCH_ROWS", 5)  # types are taken from the first batch of rows
-    registers = [*[None] * 5, 32, 32]
-    rows = [made.kernel(i, i + 1, registersPerThread=number) for i, number in enumerate(registers)]
-    assert registers == values(made.table(tmp_path, "KERNELS", *rows), "registers")
+    # An export made with pandas has floats where some values were missing; 1e300 is no exact id.
+    rows = [made.kernel(i, i + 1, registersPerThread=number) for i, number in enumerate((32.0, None, 40.0))]
+    calls = {made.RUNTIME: [made.call(0, 1), {**made.call(1, 2), "globalTid": 1e300}]}
+    profile = made.read(tmp_path, {made.KERNEL: rows, **calls})
+    assert [32, None, 40] == values(profile.table("KERNELS"), "registers")
+    with pytest.raises(ReadError, match=r"RUNTIME.globalTid holds 1e\+300 \(real\) in row 2, not a whole number"):
+        profile.table("API_CALLS")
 
 
 def numbered(folder: Path, rows: int, *statements: str) -> Path:
@@ -148,16 +152,6 @@ def test_a_number_that_is_none_is_damage(
     finding = f"the database is damaged ({made.KERNEL}.{column} holds {shown} in row {row + 1}, not a whole number)"
     with pytest.raises(ReadError, match=re.escape(f"{tmp_path / 'run.sqlite'}: {finding}. Export")):
         made.table(tmp_path, "KERNELS", *rows)
-
-
-def test_floats_that_are_whole_numbers_are_read(tmp_path: Path) -> None:
-    """A cut-down export made with pandas has floats where some values were missing; 1e300 is no exact id."""
-    rows = [made.kernel(i, i + 1, registersPerThread=number) for i, number in enumerate((32.0, None, 40.0))]
-    calls = {made.RUNTIME: [made.call(0, 1), {**made.call(1, 2), "globalTid": 1e300}]}
-    profile = made.read(tmp_path, {made.KERNEL: rows, **calls})
-    assert [32, None, 40] == values(profile.table("KERNELS"), "registers")
-    with pytest.raises(ReadError, match=r"RUNTIME.globalTid holds 1e\+300 \(real\) in row 2, not a whole number"):
-        profile.table("API_CALLS")
 
 
 @pytest.fixture(params=[made.parquet, made.arrow])
@@ -222,7 +216,7 @@ def test_a_column_that_every_version_has_is_missed(
         nsys.read(write(tmp_path / "run", tables)).table(table)
 
 
-def test_a_damaged_page_and_a_description_that_is_no_text_are_errors(tmp_path: Path) -> None:
+def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
     path = made.read(tmp_path, {made.KERNEL: [made.kernel(i, i + 1) for i in range(3000)]}).path
     content = bytearray(path.read_bytes())
     middle = len(content) // 2 // 4096 * 4096
@@ -235,6 +229,24 @@ def test_a_damaged_page_and_a_description_that_is_no_text_are_errors(tmp_path: P
     assert nsys.sniff(path)
     with pytest.raises(ReadError, match=rf"{path}: the database is damaged"):
         nsys.read(path)
+    # The start of a database and nothing but holes behind it takes neither time nor memory.
+    for head in [b"SQLite format 3\0", None]:
+        path = made.sqlite(tmp_path / "run.sqlite", made.capture())
+        path.write_bytes(path.read_bytes()[:4096] if head is None else head)
+        os.truncate(path, 200 * 2**30)
+        assert nsys.sniff(path)
+        with pytest.raises(ReadError, match=rf"{path}: the database is damaged"):
+            nsys.read(path).table("KERNELS")
+    for statements, finding in [
+        # SQLite finds a column whatever its case; one that is spelled otherwise is not one of nsys's.
+        (["ALTER TABLE StringIds RENAME COLUMN value TO VALUE"], "is damaged .StringIds has no column 'value'"),
+        (WITHOUT_ROW_IDS, "is damaged .*rowid"),  # nsys writes none: the ranges of rows to read are unknown
+        ([f"DROP TABLE {table}" for table in ("StringIds", *made.capture())], "has no tables"),
+    ]:
+        path = made.sqlite(tmp_path / "run.sqlite", made.capture())
+        change(path, *statements)
+        with pytest.raises(ReadError, match=f"run.sqlite: the database {finding}"):
+            nsys.read(path).table("KERNELS")
 
 
 @pytest.mark.parametrize(
@@ -266,25 +278,6 @@ WITHOUT_ROW_IDS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("statements", "finding"),
-    [
-        # SQLite finds a column whatever its case; one that is spelled otherwise is not one of nsys's.
-        (["ALTER TABLE StringIds RENAME COLUMN value TO VALUE"], "is damaged .StringIds has no column 'value'"),
-        (WITHOUT_ROW_IDS, "is damaged .*rowid"),  # nsys writes none: the ranges of rows to read are unknown
-        ([f"DROP TABLE {table}" for table in ("StringIds", *made.capture())], "has no tables"),
-    ],
-    ids=["capitals", "no row ids", "no tables"],
-)
-def test_a_database_that_nsys_does_not_write_is_refused(
-    statements: Sequence[str], finding: str, tmp_path: Path
-) -> None:
-    path = made.sqlite(tmp_path / "run.sqlite", made.capture())
-    change(path, *statements)
-    with pytest.raises(ReadError, match=f"run.sqlite: the database {finding}"):
-        nsys.read(path).table("KERNELS")
-
-
 @pytest.mark.parametrize("value", ["x", b"\xff", 1.5])
 @every_form
 def test_facts_that_cannot_be_read_are_not_recorded(write: Write, tmp_path: Path, value: object) -> None:
@@ -303,38 +296,29 @@ def test_facts_that_cannot_be_read_are_not_recorded(write: Write, tmp_path: Path
         assert 1 == sum(fact in note and "not recorded" in note for note in profile.notes), fact
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value"),
-    [
+def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path) -> None:
+    for table, column, value in [
         *(("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", value) for value in (-5, 2**62 * 2 - 1)),
         *(("ANALYSIS_DETAILS", "duration", -1), ("ANALYSIS_DETAILS", "duration", 2**62)),
         *(("TARGET_INFO_GPU", c, n) for c, n in (("clockRate", -(2**63)), ("smCount", 2**40), ("cuDevice", 2**31))),
-    ],
-)
-def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path, table: str, column: str, value: int) -> None:
-    tables = made.capture()
-    tables[table][0][column] = value
-    profile = nsys.read(made.sqlite(tmp_path / "a", tables))
-    (note,) = profile.notes
-    assert note == f"{table}.{column}: {value} is not a whole number of this quantity: read as not recorded"
-    assert 3000 == profile.capture["dur_ns"].item() or table != "ANALYSIS_DETAILS"  # that of the events
-    assert 1 == len(profile.table("DEVICES"))
-
-
-@pytest.mark.parametrize(
-    ("value", "note"),
-    [
+    ]:
+        tables = made.capture()
+        tables[table][0][column] = value
+        profile = nsys.read(made.sqlite(tmp_path / "a", tables))
+        (note,) = profile.notes
+        assert note == f"{table}.{column}: {value} is not a whole number of this quantity: read as not recorded"
+        assert 3000 == profile.capture["dur_ns"].item() or table != "ANALYSIS_DETAILS"  # that of the events
+        assert 1 == len(profile.table("DEVICES"))
+    for value, note in [
         *((value, "EXPORT_SCHEMA_VERSION: ") for value in ("three", "1e5", "3" * 5000, "3.x", b"3.1", 3, 2.5)),
         *(("", None), (None, None), ("4.1.0", "schema 4.1.0 is newer than those tried")),
-    ],
-)
-def test_a_version_that_is_none_or_newer_is_noted(tmp_path: Path, value: object, note: str | None) -> None:
-    rows = [{"name": f"EXPORT_{kind}_VERSION", "value": value} for kind in ("SCHEMA", "PRODUCT")]
-    profile = nsys.read(made.sqlite(tmp_path / "a", {"META_DATA_EXPORT": rows, made.KERNEL: [made.kernel(0, 1)]}))
-    assert 1 == len(profile.table("KERNELS"))
-    told = [told[: len(note or "")] for told in profile.notes if "PRODUCT" not in told]
-    assert ([note] == told) if note else not profile.notes
-    assert (value if isinstance(value, str) else "") == profile.capture["tool_version"].item()
+    ]:
+        rows = [{"name": f"EXPORT_{kind}_VERSION", "value": value} for kind in ("SCHEMA", "PRODUCT")]
+        profile = nsys.read(made.sqlite(tmp_path / "a", {"META_DATA_EXPORT": rows, made.KERNEL: [made.kernel(0, 1)]}))
+        assert 1 == len(profile.table("KERNELS"))
+        told = [told[: len(note or "")] for told in profile.notes if "PRODUCT" not in told]
+        assert ([note] == told) if note else not profile.notes
+        assert (value if isinstance(value, str) else "") == profile.capture["tool_version"].item()
 
 
 @pytest.mark.parametrize("ends", [(0, 2, 2**31 - 1), (0, -5, 4), (3, 2, 4), (-(2**31), 0, 4), (0, 2**24, 4)])
@@ -363,8 +347,8 @@ def test_text_of_a_folder_that_is_not_utf8_is_replaced(tmp_path: Path, write: Wr
         assert ["caf�_kernel", "fine"] == found.tolist()
 
 
-def test_more_rows_than_a_file_can_hold_or_a_node_has_are_refused(tmp_path: Path) -> None:
-    """A few hundred bytes state 10**9 rows of nothing, and 2 million GPUs fit into a small file: no memory is taken."""
+def test_what_is_opened_of_a_folder(tmp_path: Path) -> None:
+    # 10**9 rows of nothing in some bytes, and 2 million GPUs: no memory is taken.
     many = {"id": np.zeros(2_000_000), "uuid": range(2_000_000)}
     for write, content, finding in (
         (made.arrow, {"id": pa.nulls(10**9)}, "it states 1000000000 rows in"),
@@ -375,6 +359,12 @@ def test_more_rows_than_a_file_can_hold_or_a_node_has_are_refused(tmp_path: Path
         made.store(file, pa.table(content))
         with pytest.raises(ReadError, match=rf"{file.name}: the file is damaged \({finding}"):
             nsys.read(folder)
+    folder = made.parquet(tmp_path / "run", made.capture())
+    for number in range(100):
+        (folder / f"OTHER_{number}.parquet").touch()
+    os.mkfifo(folder / "NVTX_EVENTS_V2.parquet")  # a pipe called like a table: reading it would never end
+    assert nsys.sniff(folder)
+    assert (2, 2) == tuple(len(nsys.read(folder).table(name)) for name in ("KERNELS", "RANGES"))
 
 
 def test_a_table_is_not_changed_by_its_file(folder: Path) -> None:
@@ -390,30 +380,6 @@ def test_a_table_is_not_changed_by_its_file(folder: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(ReadError, match=rf"{file.name}: the file is damaged"):
             nsys.read(folder)
-
-
-def test_only_the_files_of_tables_asked_for_are_opened(tmp_path: Path) -> None:
-    folder = made.parquet(tmp_path / "run", made.capture())
-    for number in range(100):
-        (folder / f"OTHER_{number}.parquet").touch()
-    os.mkfifo(folder / "NVTX_EVENTS_V2.parquet")  # a pipe called like a table: reading it would never end
-    assert nsys.sniff(folder)
-    assert (2, 2) == tuple(len(nsys.read(folder).table(name)) for name in ("KERNELS", "RANGES"))
-
-
-@pytest.mark.parametrize("head", [b"SQLite format 3\0", None])
-def test_a_file_of_200_gb_without_content_is_refused(tmp_path: Path, head: bytes | None) -> None:
-    path = made.sqlite(tmp_path / "run.sqlite", made.capture())
-    path.write_bytes(path.read_bytes()[:4096] if head is None else head)
-    os.truncate(path, 200 * 2**30)
-    assert nsys.sniff(path)
-    with pytest.raises(ReadError, match=rf"{path}: the database is damaged"):
-        nsys.read(path).table("KERNELS")
-
-
-def test_ids_with_all_bits_set_are_none_in_parquet(tmp_path: Path) -> None:
-    rows = [made.kernel(0, 1, streamId=2**64 - 1), made.kernel(1, 2, streamId=7)]  # it has ids unsigned
-    assert [-1, 7] == values(made.table(tmp_path, "KERNELS", *rows, write=made.parquet), "stream")
 
 
 def test_a_path_may_hold_any_character_and_need_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +418,6 @@ def install(folder: Path, content: str) -> None:
 
 
 def exporting(report: Path) -> str:
-    """The script of an nsys that exports a small capture."""
     export = made.sqlite(report.with_name("answer"), made.capture())
     return f'test "$1 $2 $3 $4 $6" = "export -t sqlite -o {report}" && /bin/cp "{export}" "$5"'
 

@@ -20,14 +20,33 @@ UNNAMED = "unnamed (string {})"
 
 
 @every_form
-def test_kernels_are_read_with_launch_shape(write: Write, tmp_path: Path) -> None:
+def test_kernels_are_read(write: Write, tmp_path: Path) -> None:
     frame = made.table(tmp_path, "KERNELS", made.kernel(-5, 20), write=write)
     columns = ("start_ns", "dur_ns", "grid_blocks", "block_threads", "shared_bytes", "registers")
     # 2 x 3 x 4 blocks of 32 x 2 x 1 threads, 16 + 1024 bytes of shared memory.
     assert [[-5, 25, 24, 64, 1040, 40]] == values(frame, *columns)
+    high, pid, tid = 1 << 56, 0xFFFFFD, 0xFFFFFB  # global ids beyond 2**53, where float64 is not exact
+    rows = {
+        made.KERNEL: [made.kernel(0, 1, globalPid=high | pid << 24), made.kernel(1, 2, globalPid=None)],
+        made.RUNTIME: [made.call(0, 1, globalTid=high | pid << 24 | tid)],
+    }
+    profile = made.read(tmp_path, rows, write)
+    assert [pid, -1] == values(profile.table("KERNELS"), "process")
+    assert [[pid, tid]] == values(profile.table("API_CALLS"), "process", "thread")
+    # Nodes of a graph, of whatever id, are marked and share the correlation of its launch.
+    nodes = (
+        0,
+        5,
+        1 << 62,
+        -(1 << 63) if write is made.sqlite else 1 << 63,
+        None,
+    )  # SQLite has no 2**63; NULL: no graph
+    rows = [made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)]
+    frame = made.table(tmp_path, "KERNELS", *rows, write=write)
+    assert [[True, 9]] * 4 + [[False, 9]] == values(frame, "in_graph", "correlation")
 
 
-def test_kernels_are_told_apart_by_demangled_names(tmp_path: Path) -> None:
+def test_names_and_processes_of_kernels(tmp_path: Path) -> None:
     # Every CUTLASS kernel has the short name Kernel; where the demangled name is NULL, the short one is taken.
     full = [
         f"void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_{t}_nn_align4>(T1::Params)" for t in ("64x64", "128x64")
@@ -44,6 +63,14 @@ def test_kernels_are_told_apart_by_demangled_names(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE StringIds SET value = CAST(value AS TEXT)")
     assert ["caf�_kernel"] == nsys.read(path).table("KERNELS")["full_name"].tolist()
+    for callers, process in [([(42, 1), (42, 2)], 42), ([(42, 1), (43, 1)], -1)]:
+        calls = [made.call(0, 1, pid=p, tid=t) for p, t in callers]
+        tables = {made.KERNEL: made.without([made.kernel(0, 1)], "globalPid"), made.RUNTIME: calls}
+        tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = [{"start": 0, "end": 5}]
+        profile = made.read(tmp_path, tables)
+        assert [process] == values(profile.table("KERNELS"), "process")
+        assert profile.notes[0].startswith("kernels carry no process")
+        assert any("--cuda-graph-trace=node" in note for note in profile.notes)  # these graphs were recorded as a whole
 
 
 STRINGS = {  # the texts, ids that are asked for, their names, and whether a note says that StringIds holds no text
@@ -76,59 +103,16 @@ def test_names_are_the_texts_of_their_ids(write: Write, case: str, tmp_path: Pat
 
 
 @every_form
-def test_process_and_thread_ids_are_exact(write: Write, tmp_path: Path) -> None:
-    high, pid, tid = 1 << 56, 0xFFFFFD, 0xFFFFFB  # global ids beyond 2**53, where float64 is not exact
-    rows = {
-        made.KERNEL: [made.kernel(0, 1, globalPid=high | pid << 24), made.kernel(1, 2, globalPid=None)],
-        made.RUNTIME: [made.call(0, 1, globalTid=high | pid << 24 | tid)],
-    }
-    profile = made.read(tmp_path, rows, write)
-    assert [pid, -1] == values(profile.table("KERNELS"), "process")
-    assert [[pid, tid]] == values(profile.table("API_CALLS"), "process", "thread")
-
-
-@pytest.mark.parametrize(("callers", "process"), [([(42, 1), (42, 2)], 42), ([(42, 1), (43, 1)], -1)])
-def test_kernels_without_a_process_belong_to_the_only_one(
-    callers: list[tuple[int, int]], process: int, tmp_path: Path
-) -> None:
-    calls = [made.call(0, 1, pid=p, tid=t) for p, t in callers]
-    tables = {made.KERNEL: made.without([made.kernel(0, 1)], "globalPid"), made.RUNTIME: calls}
-    tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = [{"start": 0, "end": 5}]
-    profile = made.read(tmp_path, tables)
-    assert [process] == values(profile.table("KERNELS"), "process")
-    assert profile.notes[0].startswith("kernels carry no process")
-    assert any("--cuda-graph-trace=node" in note for note in profile.notes)  # these graphs were recorded as a whole
-
-
-@every_form
-def test_kernels_of_a_graph_share_the_correlation_of_its_launch(write: Write, tmp_path: Path) -> None:
-    nodes = (
-        0,
-        5,
-        1 << 62,
-        -(1 << 63) if write is made.sqlite else 1 << 63,
-        None,
-    )  # SQLite has no 2**63; NULL: no graph
-    rows = [made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)]
-    frame = made.table(tmp_path, "KERNELS", *rows, write=write)
-    assert [[True, 9]] * 4 + [[False, 9]] == values(frame, "in_graph", "correlation")
-
-
-@every_form
-@pytest.mark.parametrize("table", ["KERNELS", "COPIES", "API_CALLS", "OS_CALLS"])
-def test_a_row_without_its_times_has_an_impossible_length(write: Write, table: str, tmp_path: Path) -> None:
-    work = {"KERNELS": made.kernel, "COPIES": made.copy, "API_CALLS": made.call, "OS_CALLS": made.system_call}[table]
-    rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
-    frame = made.handed_on(tmp_path, table, *rows, write=write)
-    assert [[-(2**63), -1], [50, -1], [50, 10]] == sorted(values(frame, "start_ns", "dur_ns"))
-
-
-@every_form
-def test_lengths_and_sizes_do_not_wrap_around(write: Write, tmp_path: Path) -> None:
-    """An absurd end is handed on as it is; a difference, product or sum beyond 64 bits is -1, as is a negative factor.
-
-    Device numbers beyond 32 bits, or negative, become one that cannot be; what is not recorded stays -1.
-    """
+def test_what_is_null_or_beyond_64_bits_is_impossible(write: Write, tmp_path: Path) -> None:
+    # A row without a start or an end gets -1 ns, and no start of the capture's.
+    for table in ["KERNELS", "COPIES", "API_CALLS", "OS_CALLS"]:
+        work = {"KERNELS": made.kernel, "COPIES": made.copy, "API_CALLS": made.call, "OS_CALLS": made.system_call}[
+            table
+        ]
+        rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
+        frame = made.handed_on(tmp_path, table, *rows, write=write)
+        assert [[-(2**63), -1], [50, -1], [50, 10]] == sorted(values(frame, "start_ns", "dur_ns"))
+    # An absurd end is handed on; differences, products and sums beyond 64 bits, and devices beyond 32, cannot be.
     huge = {"gridX": 2**31, "gridY": 2**31, "gridZ": 2**31, "blockX": 2**40, "blockY": 2**24}
     sums = {"gridX": None, "staticSharedMemory": 2**62, "dynamicSharedMemory": 2**62}
     rows = [
@@ -146,32 +130,14 @@ def test_lengths_and_sizes_do_not_wrap_around(write: Write, tmp_path: Path) -> N
     ] == values(frame, "start_ns", "dur_ns", "gpu", "grid_blocks", "block_threads", "shared_bytes")
 
 
-@pytest.mark.parametrize("table", ["TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"])
-@pytest.mark.parametrize(
-    "rows",
-    [
-        # Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice.
-        made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice"),
-        [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)],  # two GPUs cannot both be device 0 of the node
-    ],
-)
-def test_gpus_without_ordinals_are_numbered_by_id(tmp_path: Path, table: str, rows: list[made.Row]) -> None:
-    assert [0, 1] == values(made.read(tmp_path, {table: rows}).table("DEVICES"), "gpu")
-
-
-@every_form
-def test_devices_are_described_as_far_as_they_are(write: Write, tmp_path: Path) -> None:
-    # Exports of old V100 reports know the name alone: no peak is made up. Adapters with 0 SMs are no CUDA devices.
-    stored = ("cuDevice", "smCount", "totalMemory", "memoryBandwidth", "clockRate", "computeMajor", "computeMinor")
-    adapter = made.gpu(2, name="Intel(R) HD Graphics 630", smCount=0, cuDevice=0)
-    rows = (adapter, made.gpu(1, name="Tesla V100", **dict.fromkeys(stored)), made.gpu(0))
-    frame = made.table(tmp_path, "DEVICES", *rows, write=write)
-    columns = ("gpu", "name", "compute_capability", "sm_count", "memory_bytes", "memory_bytes_per_s", "clock_hz")
-    described = [0, "NVIDIA A100-SXM4-80GB", "8.0", 108, 85 * 10**9, 2.039e12, 1.41e9]
-    assert [described, [1, "Tesla V100", "", None, None, None, None]] == values(frame, *columns)
-
-
 def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
+    for table in ["TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"]:
+        for rows in [
+            # Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice.
+            made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice"),
+            [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)],  # two GPUs cannot both be device 0 of the node
+        ]:
+            assert [0, 1] == values(made.read(tmp_path, {table: rows}).table("DEVICES"), "gpu")
     # On a node that lists GPU id 0 as CUDA device 1, the kernels of device 1 ran on the one named so.
     gpus = [made.gpu(0, cuDevice=1, name="A40"), made.gpu(1, cuDevice=0, name="A100")]
     tables = {"TARGET_INFO_GPU": gpus, made.KERNEL: [made.kernel(0, 1, deviceId=1)]}
@@ -193,11 +159,23 @@ def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
     assert "which listed GPU is which" in note
 
 
+@every_form
+def test_devices_are_described_as_far_as_they_are(write: Write, tmp_path: Path) -> None:
+    # Exports of old V100 reports know the name alone: no peak is made up. Adapters with 0 SMs are no CUDA devices.
+    stored = ("cuDevice", "smCount", "totalMemory", "memoryBandwidth", "clockRate", "computeMajor", "computeMinor")
+    adapter = made.gpu(2, name="Intel(R) HD Graphics 630", smCount=0, cuDevice=0)
+    rows = (adapter, made.gpu(1, name="Tesla V100", **dict.fromkeys(stored)), made.gpu(0))
+    frame = made.table(tmp_path, "DEVICES", *rows, write=write)
+    columns = ("gpu", "name", "compute_capability", "sm_count", "memory_bytes", "memory_bytes_per_s", "clock_hz")
+    described = [0, "NVIDIA A100-SXM4-80GB", "8.0", 108, 85 * 10**9, 2.039e12, 1.41e9]
+    assert [described, [1, "Tesla V100", "", None, None, None, None]] == values(frame, *columns)
+
+
 KINDS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
 MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown", "unknown"]
 
 
-def test_kinds_need_no_enum_table(tmp_path: Path) -> None:
+def test_kinds_bytes_and_peers_of_copies(tmp_path: Path) -> None:
     # CUPTI's copy kinds 0 to 13 (from 11 on of managed memory) and memory kinds 0 to 7 have names; NULL is missing.
     copies = [made.copy(k, k + 1, kind=k) for k in range(15)]
     memories = [made.copy(k + 20, k + 21, srcKind=k, dstKind=None) for k in range(9)]
@@ -206,30 +184,6 @@ def test_kinds_need_no_enum_table(tmp_path: Path) -> None:
     managed = frame["src_memory"].eq("managed") & frame["dst_memory"].eq("managed")
     assert [11, 12, 13] == frame.index[managed].tolist()
     assert [[memory, None] for memory in MEMORIES] == values(frame, "src_memory", "dst_memory")[15:]
-
-
-@every_form
-def test_memsets_stand_beside_copies(write: Write, tmp_path: Path) -> None:
-    frame = made.table(tmp_path, "COPIES", made.copy(0, 8), write=write, **{made.MEMSET: [made.memset(3, 5, bytes=64)]})
-    rows = values(frame, "direction", "bytes", "dur_ns", "src_memory", "dst_memory")
-    assert [["H2D", 4096, 8, "pageable", "device"], ["memset", 64, 2, None, "device"]] == rows
-    alone = nsys.read(write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}))
-    assert [["memset", None]] == values(alone.table("COPIES"), "direction", "dst_memory")
-
-
-@every_form
-def test_kinds_that_cuda_does_not_have_are_unknown(write: Write, tmp_path: Path) -> None:
-    odd = (-1, -3, 2**40, -(2**62))  # no memset, and no kind counted from the end
-    # SQLite alone writes kinds of copies with a sign.
-    kinds = [k + 2**64 if k < 0 and write is not made.sqlite else k for k in odd]
-    rows = [made.copy(i, i + 1, kind=k, srcKind=s) for i, (k, s) in enumerate(zip(kinds, odd, strict=True))]
-    frame = made.table(tmp_path, "COPIES", *rows, write=write, **{made.MEMSET: [made.memset(90, 91, memKind=-9)]})
-    assert ["unknown"] * 4 + ["memset"] == values(frame, "direction")
-    sides = [[None, "device"], *[["unknown", "device"]] * 3, [None, "unknown"]]
-    assert sides == values(frame, "src_memory", "dst_memory")
-
-
-def test_bytes_and_peers_of_copies(tmp_path: Path) -> None:
     # A copy whose bytes are NULL gets -1, not 0; an export that records no bytes has 0.
     assert [-1] == values(made.handed_on(tmp_path, "COPIES", made.copy(0, 1, bytes=None)), "bytes")
     path = made.sqlite(tmp_path / "none", {made.MEMCPY: made.without([made.copy(0, 1)], "bytes")})
@@ -241,6 +195,24 @@ def test_bytes_and_peers_of_copies(tmp_path: Path) -> None:
     ]
     frame = nsys.read(made.sqlite(tmp_path / "peers", {made.MEMCPY: rows})).table("COPIES")
     assert [[0, -1], [0, 3], [3, 0]] == sorted(values(frame, "gpu", "peer_gpu"))
+
+
+@every_form
+def test_copies_and_memsets_are_read(write: Write, tmp_path: Path) -> None:
+    # A memset is a row of COPIES with the bytes set, the memory set, and no source, also without any copy.
+    frame = made.table(tmp_path, "COPIES", made.copy(0, 8), write=write, **{made.MEMSET: [made.memset(3, 5, bytes=64)]})
+    rows = values(frame, "direction", "bytes", "dur_ns", "src_memory", "dst_memory")
+    assert [["H2D", 4096, 8, "pageable", "device"], ["memset", 64, 2, None, "device"]] == rows
+    alone = nsys.read(write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}))
+    assert [["memset", None]] == values(alone.table("COPIES"), "direction", "dst_memory")
+    odd = (-1, -3, 2**40, -(2**62))  # no memset, and no kind counted from the end
+    # SQLite alone writes kinds of copies with a sign.
+    kinds = [k + 2**64 if k < 0 and write is not made.sqlite else k for k in odd]
+    rows = [made.copy(i, i + 1, kind=k, srcKind=s) for i, (k, s) in enumerate(zip(kinds, odd, strict=True))]
+    frame = made.table(tmp_path, "COPIES", *rows, write=write, **{made.MEMSET: [made.memset(90, 91, memKind=-9)]})
+    assert ["unknown"] * 4 + ["memset"] == values(frame, "direction")
+    sides = [[None, "device"], *[["unknown", "device"]] * 3, [None, "unknown"]]
+    assert sides == values(frame, "src_memory", "dst_memory")
 
 
 CALLS = {  # _v7000, _ptsz and _ptds say how a call was compiled, not which it is
@@ -255,13 +227,10 @@ CALLS = {  # _v7000, _ptsz and _ptds say how a call was compiled, not which it i
 }
 
 
-def test_calls_are_named_without_version_and_stream_mode(tmp_path: Path) -> None:
+def test_calls_of_cuda_and_of_the_operating_system(tmp_path: Path) -> None:
     names = made.table(tmp_path, "API_CALLS", *(made.call(i, i + 1, n) for i, n in enumerate(CALLS)))["name"]
     assert [*CALLS.values()] == names.tolist()
     assert sorted(set(CALLS.values())) == sorted(names.cat.categories)
-
-
-def test_calls_of_the_operating_system_are_a_table_of_their_own(tmp_path: Path) -> None:
     own = [(0, "started"), (99, "finished")]  # nsys's own marks are none
     marks = [made.system_call(at, at, f"OS runtime libraries profiling {what}") for at, what in own]
     rows = [marks[0], made.system_call(50, 90, "fsync", tid=2), made.system_call(10, 40, "write"), marks[1]]
@@ -287,7 +256,8 @@ def by_name(frame: pd.DataFrame, *columns: str) -> dict[str, Any]:
 
 
 @every_form
-def test_text_is_inline_or_by_id(write: Write, tmp_path: Path) -> None:
+def test_ranges_are_read(write: Write, tmp_path: Path) -> None:
+    # A range is named by its text, else by the string of its textId; text wins; neither is unnamed.
     torch = "aten::mm, seq = 12, op_id = 3, sizes = [[2, 3], [3, 4]]"  # kept as written
     texts = [("inline", None), (None, "registered"), ("both", "other"), (None, None), (torch, None)]
     rows = [made.event(i, 9, text, textId=stored) for i, (text, stored) in enumerate(texts)]
@@ -296,14 +266,7 @@ def test_text_is_inline_or_by_id(write: Write, tmp_path: Path) -> None:
     for column in ("text", "textId"):  # old exports have no textId, and all texts may be registered strings
         rows = made.without([made.event(0, 9, "step", textId="step")], column)
         assert ["step"] == values(nsys.read(write(tmp_path / column, {made.NVTX: rows})).table("RANGES"), "name")
-
-
-@every_form
-def test_ranges_and_marks_are_told_apart(write: Write, tmp_path: Path) -> None:
-    """Event types 59, 60 and 34 are push_pop, start_end and mark; names of threads and categories are no ranges.
-
-    A start_end range that ends on another thread (endGlobalTid) belongs to where it began.
-    """
+    # Names of threads and categories are no ranges; a range that ends on another thread belongs to where it began.
     types = (made.PUSH_POP, made.START_END, made.MARK, 33, 39, 75)
     elsewhere = {"tid": 3, "endGlobalTid": made.process(1) | 4}
     rows = [made.event(t, None if t == made.MARK else t + 5, f"{t}", eventType=t, **elsewhere) for t in types]
@@ -315,14 +278,39 @@ def test_ranges_and_marks_are_told_apart(write: Write, tmp_path: Path) -> None:
     assert "RANGES" in [m.table for m in profile.missing]
 
 
-def test_ranges_never_closed_end_with_the_capture(tmp_path: Path) -> None:
+def test_ends_domains_and_depths_of_ranges(tmp_path: Path) -> None:
+    # An open range lasts to the end of the recording; one that opened after it has no length.
     rows = [made.event(100, None, "open"), made.event(CAPTURE_END + 5, None, "late"), made.event(7, 9, "closed")]
     expected = {"open": CAPTURE_END - 100, "late": 0, "closed": 2}
     assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "dur_ns")
+    # Domain 1 of one process is not domain 1 of another; 0 is the default; an unnamed one keeps its number.
+    named = {"eventType": made.DOMAIN, "domainId": 1}
+    created = [made.event(0, None, name, pid=pid, **named) for pid, name in ((1, "NCCL"), (2, "TorchOps"))]
+    expected = {(1, 1): "NCCL", (2, 1): "TorchOps", (1, 0): "", (1, None): "", (2, 5): "domain 5"}
+    rows = [made.event(i, i + 1, f"{key}", pid=key[0], domainId=key[1]) for i, key in enumerate(expected)]
+    found = by_name(made.table(tmp_path, "RANGES", *created, *rows), "domain")
+    assert {f"{key}": domain for key, domain in expected.items()} == found
+    # Ranges elsewhere, start_end ranges and marks enclose nothing.
+    changes = ({"tid": 2}, {"pid": 2}, {"domainId": 3}, {"eventType": made.START_END}, {"eventType": made.MARK})
+    outer = [made.event(0, 100, "outer", **change) for change in changes]
+    assert [0] * 6 == values(made.table(tmp_path, "RANGES", *outer, made.event(10, 20, "inner")), "depth")
+    for spans in [  # start, end and expected depth of each range, worked by hand
+        # The step holds one and two, which holds a and b; the next step nothing.
+        [(0, 100, 0), (0, 40, 1), (40, 100, 1), (40, 41, 2), (90, 100, 2), (100, 101, 0)],
+        # Two ranges of the same times enclose one the other, in the order of the export.
+        [(0, 9, 0), (0, 9, 1)],
+        # On a coarse clock short ranges have no length: that at 10 does not enclose [10, 20). Those at 20, when this
+        # is over, lie in the outer range alone; that at 100 lies in none.
+        [(0, 100, 0), (10, 10, 2), (10, 20, 1), (20, 20, 1), (20, 20, 1), (100, 100, 0)],
+    ]:
+        rows = [made.event(start, end, f"{i}") for i, (start, end, _) in enumerate(spans)]
+        expected = {f"{i}": depth for i, (*_, depth) in enumerate(spans)}
+        assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "depth")
 
 
 @every_form
-def test_mpi_calls_are_ranges(write: Write, tmp_path: Path) -> None:
+def test_mpi_calls_are_ranges_and_impossible_ranges_enclose_nothing(write: Write, tmp_path: Path) -> None:
+    # Each table of MPI calls gives ranges of domain MPI with the function's name, with NVTX ranges or alone.
     names = {"OTHER": "MPI_Init", "P2P": "MPI_Sendrecv", "COLLECTIVES": "MPI_Bcast", "START_WAIT": "MPI_Wait"}
     calls = {
         f"MPI_{kind}_EVENTS": [{"start": at, "end": at + 5, "globalTid": made.process(1) | 2, "textId": name}]
@@ -333,49 +321,11 @@ def test_mpi_calls_are_ranges(write: Write, tmp_path: Path) -> None:
     assert expected == by_name(alone, "domain", "kind", "dur_ns", "thread")
     both = made.table(tmp_path, "RANGES", made.event(0, 90, "exchange"), write=write, **calls)
     assert {**expected, "exchange": ["", "push_pop", 90, 1]} == by_name(both, "domain", "kind", "dur_ns", "thread")
-
-
-@every_form
-def test_ranges_that_cannot_be_are_never_long_and_enclose_nothing(write: Write, tmp_path: Path) -> None:
     rows = [made.event(100, 90, "back"), {**made.event(5, 9, "lost"), "start": None}, made.event(0, 2**62, "endless")]
     rows += [made.event(0, 100, "step"), made.event(5, 9, "inner")]
     frame = made.handed_on(tmp_path, "RANGES", *rows, write=write)
     expected = {"back": [-10, 0], "lost": [-1, 0], "endless": [2**62, 0], "step": [100, 0], "inner": [4, 1]}
     assert expected == by_name(frame, "dur_ns", "depth")
-
-
-def test_domains_are_named_per_process(tmp_path: Path) -> None:
-    # Domain 1 of one process is not domain 1 of another; 0 is the default; an unnamed one keeps its number.
-    named = {"eventType": made.DOMAIN, "domainId": 1}
-    created = [made.event(0, None, name, pid=pid, **named) for pid, name in ((1, "NCCL"), (2, "TorchOps"))]
-    expected = {(1, 1): "NCCL", (2, 1): "TorchOps", (1, 0): "", (1, None): "", (2, 5): "domain 5"}
-    rows = [made.event(i, i + 1, f"{key}", pid=key[0], domainId=key[1]) for i, key in enumerate(expected)]
-    found = by_name(made.table(tmp_path, "RANGES", *created, *rows), "domain")
-    assert {f"{key}": domain for key, domain in expected.items()} == found
-
-
-def test_ranges_elsewhere_start_end_ranges_and_marks_enclose_nothing(tmp_path: Path) -> None:
-    changes = ({"tid": 2}, {"pid": 2}, {"domainId": 3}, {"eventType": made.START_END}, {"eventType": made.MARK})
-    outer = [made.event(0, 100, "outer", **change) for change in changes]
-    assert [0] * 6 == values(made.table(tmp_path, "RANGES", *outer, made.event(10, 20, "inner")), "depth")
-
-
-@pytest.mark.parametrize(
-    "spans",
-    [  # start, end and expected depth of each range, worked by hand
-        # The step holds one and two, which holds a and b; the next step nothing.
-        [(0, 100, 0), (0, 40, 1), (40, 100, 1), (40, 41, 2), (90, 100, 2), (100, 101, 0)],
-        # Two ranges of the same times enclose one the other, in the order of the export.
-        [(0, 9, 0), (0, 9, 1)],
-        # On a coarse clock short ranges have no length: that at 10 does not enclose [10, 20). Those at 20, when this
-        # is over, lie in the outer range alone; that at 100 lies in none.
-        [(0, 100, 0), (10, 10, 2), (10, 20, 1), (20, 20, 1), (20, 20, 1), (100, 100, 0)],
-    ],
-)
-def test_depth_counts_the_enclosing_ranges(spans: list[tuple[int, int, int]], tmp_path: Path) -> None:
-    rows = [made.event(start, end, f"{i}") for i, (start, end, _) in enumerate(spans)]
-    expected = {f"{i}": depth for i, (*_, depth) in enumerate(spans)}
-    assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "depth")
 
 
 def nested(rng: np.random.Generator, start: int, end: int, depth: int) -> list[tuple[int, int]]:
@@ -431,9 +381,33 @@ SPELLINGS = {  # before and after nsys renamed its metrics in 2023
 }
 
 
-def test_metrics_have_one_name_in_every_version() -> None:
+def test_names_units_and_gpus_of_metrics(tmp_path: Path) -> None:
     assert SPELLINGS == {name: tuple(s for s in told if canonical(s) == name) for name, told in SPELLINGS.items()}
     assert len(SPELLINGS) == len({canonical(told[0]) for told in SPELLINGS.values()})
+    for listed, metric, found in [
+        (made.metric("PCIe Read Requests to BAR1 [Requests]"), "pcie_read_requests_to_bar1_requests_count", {150: 150}),
+        (made.metric("GPC Clock Frequency [MHz]"), "gpc_clock_hz", CLOCKS),  # the first wrapped around at 2**31
+        (made.metric("SM Active", 9), "metric_1_unlisted_count", {300: 300}),
+        # A name that is no text lists nothing; a very long one is cut.
+        *(({**made.metric(""), "metricName": n}, "metric_1_unlisted_count", {30: 30}) for n in (7, b"SM Active", None)),
+        (made.metric("x" * 10**6), "x" * 200 + "_frac", {30: 0.3}),
+    ]:
+        frame = samples(tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(found)))
+        assert [[metric, value] for value in found.values()] == values(frame, "metric", "value")
+    gpus = [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)]  # GPU 1 of the listing is CUDA device 0
+    listed = [made.metric("SM Active", 1, HOST | kind) for kind in (0x101, 0x202)]
+    rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
+    assert [0, 2] == values(samples(tmp_path, listed, *rows, TARGET_INFO_GPU=gpus), "gpu")
+    rng = np.random.default_rng(2)
+    names = ("SM Active", "GR Active", "SM Issue")
+    listed = [made.metric(name, i, HOST | g) for i, name in enumerate(names) for g in (0, 1)]
+    picks = [(*map(int, rng.integers(0, (2, 3, 101))), time) for time in range(500)]
+    frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
+    expected = sorted([g, canonical(names[m]), t, v / 100] for g, m, v, t in picks)
+    assert expected == values(frame, "gpu", "metric", "time_ns", "value")
+    frame = samples(tmp_path, [made.metric("SM Active", 7)], *(made.sample(i, 10, metric=i) for i in range(100_000)))
+    assert 100_000 == frame["metric"].nunique()
+    assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()
 
 
 def samples(folder: Path, listed: list[made.Row], *rows: made.Row, **tables: list[made.Row]) -> pd.DataFrame:
@@ -443,27 +417,9 @@ def samples(folder: Path, listed: list[made.Row], *rows: made.Row, **tables: lis
 CLOCKS = {2_154_414_000 - 2**32: 2_154_414_000.0, 1_410_000_000: 1.41e9, 1410: 1.41e9, 0: 0.0}  # stored: in Hz
 
 
-@pytest.mark.parametrize(
-    ("listed", "metric", "found"),
-    [
-        (made.metric("PCIe Read Requests to BAR1 [Requests]"), "pcie_read_requests_to_bar1_requests_count", {150: 150}),
-        (made.metric("GPC Clock Frequency [MHz]"), "gpc_clock_hz", CLOCKS),  # the first wrapped around at 2**31
-        (made.metric("SM Active", 9), "metric_1_unlisted_count", {300: 300}),
-        # A name that is no text lists nothing; a very long one is cut.
-        *(({**made.metric(""), "metricName": n}, "metric_1_unlisted_count", {30: 30}) for n in (7, b"SM Active", None)),
-        (made.metric("x" * 10**6), "x" * 200 + "_frac", {30: 0.3}),
-    ],
-    ids=["count", "clock", "unlisted", "a number", "bytes", "no name", "long"],
-)
-def test_what_is_no_percent_is_no_fraction(
-    listed: made.Row, metric: str, found: dict[int, float], tmp_path: Path
-) -> None:
-    frame = samples(tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(found)))
-    assert [[metric, value] for value in found.values()] == values(frame, "metric", "value")
-
-
 @every_form
-def test_metrics_are_numbered_per_set(write: Write, tmp_path: Path) -> None:
+def test_metrics_are_read(write: Write, tmp_path: Path) -> None:
+    # Metric 1 of one GPU's set is not metric 1 of the other's: the join is on typeId and metricId.
     names = ("SM Active", "DRAM Read Throughput")
     listed = [made.metric(names[m - 1 if g == 0 else 2 - m], m, HOST | g) for g in (0, 1) for m in (1, 2)]
     rows = [made.sample(0, 10 * m + g, m, HOST | g) for g in (0, 1) for m in (1, 2)]
@@ -471,44 +427,14 @@ def test_metrics_are_numbered_per_set(write: Write, tmp_path: Path) -> None:
     expected = {(0, "sm_active_frac"): 0.10, (0, "dram_read_frac"): 0.20}
     expected |= {(1, "dram_read_frac"): 0.11, (1, "sm_active_frac"): 0.21}
     assert expected == {(gpu, metric): value for gpu, metric, value in values(frame, "gpu", "metric", "value")}
-
-
-def test_the_low_byte_of_the_set_is_the_gpu(tmp_path: Path) -> None:
-    gpus = [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)]  # GPU 1 of the listing is CUDA device 0
-    listed = [made.metric("SM Active", 1, HOST | kind) for kind in (0x101, 0x202)]
-    rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
-    assert [0, 2] == values(samples(tmp_path, listed, *rows, TARGET_INFO_GPU=gpus), "gpu")
-
-
-def test_samples_are_those_of_brute_force(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    names = ("SM Active", "GR Active", "SM Issue")
-    listed = [made.metric(name, i, HOST | g) for i, name in enumerate(names) for g in (0, 1)]
-    picks = [(*map(int, rng.integers(0, (2, 3, 101))), time) for time in range(500)]
-    frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
-    expected = sorted([g, canonical(names[m]), t, v / 100] for g, m, v, t in picks)
-    assert expected == values(frame, "gpu", "metric", "time_ns", "value")
-
-
-@every_form
-def test_percents_become_fractions_and_what_is_null_is_impossible(write: Write, tmp_path: Path) -> None:
     rows = [made.sample(5, 50), {**made.sample(0, 100), "timestamp": None}, {**made.sample(7, 0), "value": None}]
     listed = {"TARGET_INFO_GPU_METRICS": [made.metric("SMs Active [Throughput %]")]}
     frame = made.handed_on(tmp_path, "SAMPLES", *rows, made.sample(-368_205, 7), write=write, **listed)
     assert [[-(2**63), 1.0], [-368_205, 0.07], [5, 0.5], [7, None]] == values(frame, "time_ns", "value")
-
-
-@every_form
-def test_absurd_numbers_of_metrics_are_metrics(write: Write, tmp_path: Path) -> None:
+    # Numbers beyond 32 bits, negative or NULL number metrics of their own, which none lists.
     numbers = (2**62, -(2**63), -7, 2**32 + 1, 1)
     rows = [*(made.sample(i, 10, metric=n) for i, n in enumerate(numbers)), {**made.sample(9, 10), "typeId": None}]
     listed = [made.metric("SM Active")]
     frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed).sort_values("time_ns")
     unlisted = [[0, f"metric_{abs(number)}_unlisted_count"] for number in numbers[:-1]]
     assert [*unlisted, [0, "sm_active_frac"], [-1, "metric_1_unlisted_count"]] == values(frame, "gpu", "metric")
-
-
-def test_metrics_of_as_many_kinds_as_samples_are_read(tmp_path: Path) -> None:
-    frame = samples(tmp_path, [made.metric("SM Active", 7)], *(made.sample(i, 10, metric=i) for i in range(100_000)))
-    assert 100_000 == frame["metric"].nunique()
-    assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()

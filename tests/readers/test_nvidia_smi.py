@@ -39,7 +39,6 @@ def test_what_stands_around_a_log_changes_nothing(write, tmp_path: Path) -> None
 
 
 def test_a_file_that_only_looks_like_one_is_not_claimed(tmp_path: Path) -> None:
-    """The words of the header decide, and they stand in the first line."""
     path = tmp_path / "file.csv"
     for text in (
         *("timestamp, name, value\n2026/01/01 00:00:00.000, a, 1\n", "index, temperature\n0, 60\n"),
@@ -125,7 +124,7 @@ def test_damage_is_an_error_with_its_line(form: str, old: str | None, new: str, 
     assert str(path) in str(caught.value)
 
 
-def test_logs_without_a_value(tmp_path: Path) -> None:
+def test_logs_without_a_value_or_with_another_separator(tmp_path: Path) -> None:
     # A row may begin with Unknown Error, which is a spelling of nothing and no message.
     rows = [("60", "0"), ("Unknown Error", "0"), ("62", "0")]
     profile = smi.read(smi.query(tmp_path / "gpu.csv", *rows, columns=("temperature.gpu", "index")))
@@ -133,18 +132,29 @@ def test_logs_without_a_value(tmp_path: Path) -> None:
     path = smi.query(tmp_path / "gpu.csv", *[("0", "[N/A]")] * 2, columns=("index", "utilization.gpu [%]"))
     with pytest.raises(ReadError, match="no column has a value that is a metric of the GPU"):
         nvidia_smi.read(path)
-
-
-@pytest.mark.parametrize(("form", "between"), [("query", ";"), ("query", "\t"), ("dmon", ";")])
-def test_another_separator_is_an_error_that_names_it(form: str, between: str, tmp_path: Path) -> None:
-    path = tmp_path / "gpu.csv"  # a spreadsheet saved it again
-    if form == "query":
-        smi.query(path, *smi.moments(), between=between)
-    else:
-        path.write_text(f"# gpu{between}pwr{between}sm\n0{between}600{between}90\n")
-    assert nvidia_smi.sniff(path)
-    with pytest.raises(ReadError, match="separated by"):
-        nvidia_smi.read(path)
+    for form, between in [("query", ";"), ("query", "\t"), ("dmon", ";")]:
+        path = tmp_path / "gpu.csv"  # a spreadsheet saved it again
+        if form == "query":
+            smi.query(path, *smi.moments(), between=between)
+        else:
+            path.write_text(f"# gpu{between}pwr{between}sm\n0{between}600{between}90\n")
+        assert nvidia_smi.sniff(path)
+        with pytest.raises(ReadError, match="separated by"):
+            nvidia_smi.read(path)
+    lacking = {m.table: m.record for m in smi.read(smi.dmon(tmp_path / "gpu.log", *smi.ticks())).missing}
+    metrics = (
+        "memory_used_bytes",
+        "memory_total_bytes",
+        "power_limit_w",
+        "throttled_power_frac",
+        "pcie_rx_bytes_per_s",
+    )
+    assert {"DEVICES", *(f"SAMPLES.{metric}" for metric in metrics)} == set(lacking)
+    assert "nvidia-smi -q -x -f gpus.xml" == lacking["SAMPLES.power_limit_w"]
+    assert "nvidia-smi dmon -s pucvmet -o DT -f LOG" == lacking["SAMPLES.throttled_power_frac"]
+    power = smi.read(smi.query(tmp_path / "gpu.csv", ("0", "1 W"), columns=("index", "power.draw [W]")))
+    (busy,) = (m.record for m in power.missing if m.table == "SAMPLES.gpu_busy_frac")
+    assert busy.startswith("nvidia-smi --query-gpu=timestamp,index,name,")
 
 
 @pytest.mark.parametrize("form", ["dmon", "query"])
@@ -162,23 +172,6 @@ def test_a_cut_last_line_and_what_nvidia_smi_says_are_notes(form: str, tmp_path:
         assert smi.values(plain, "power_w", 1)[:-1] == smi.values(profile, "power_w", 1), cut
         assert smi.values(plain, "power_w", 0) == smi.values(profile, "power_w", 0)
         assert "the last line is cut and left out" in profile.notes
-
-
-def test_what_a_log_cannot_answer_is_missing_with_what_records_it(tmp_path: Path) -> None:
-    lacking = {m.table: m.record for m in smi.read(smi.dmon(tmp_path / "gpu.log", *smi.ticks())).missing}
-    metrics = (
-        "memory_used_bytes",
-        "memory_total_bytes",
-        "power_limit_w",
-        "throttled_power_frac",
-        "pcie_rx_bytes_per_s",
-    )
-    assert {"DEVICES", *(f"SAMPLES.{metric}" for metric in metrics)} == set(lacking)
-    assert "nvidia-smi -q -x -f gpus.xml" == lacking["SAMPLES.power_limit_w"]
-    assert "nvidia-smi dmon -s pucvmet -o DT -f LOG" == lacking["SAMPLES.throttled_power_frac"]
-    power = smi.read(smi.query(tmp_path / "gpu.csv", ("0", "1 W"), columns=("index", "power.draw [W]")))
-    (busy,) = (m.record for m in power.missing if m.table == "SAMPLES.gpu_busy_frac")
-    assert busy.startswith("nvidia-smi --query-gpu=timestamp,index,name,")
 
 
 MIB = 2**20
@@ -297,7 +290,7 @@ def test_an_inventory_equals_its_truth(name: str, profiles: Path) -> None:
     assert [[0.0]] * 5 == counters or name != "rtx-3080-v13"
 
 
-def test_limits_margins_and_reasons_of_real_gpus(profiles: Path) -> None:
+def test_real_limits_reasons_and_lists_of_processes(profiles: Path, tmp_path: Path) -> None:
     def found(log: str, *metrics: str) -> list[list[float]]:
         profile = smi.read(profiles / "monitor" / log)
         return [smi.values(profile, metric) for metric in metrics]
@@ -314,19 +307,7 @@ def test_limits_margins_and_reasons_of_real_gpus(profiles: Path) -> None:
     assert [[1.0]] == found(f"{LOGS[2]}query-gpu.csv", "idle_frac")
     causes = [f"throttled_{cause}_frac" for cause in ("power", "thermal", "other")]
     assert [[0.0]] * 4 == found(f"{LOGS[5]}query-gpu.csv", "idle_frac", *causes)
-
-
-COUNTERS = {
-    "throttled_sw_power_ns": "clocks_event_reasons_counters.sw_power_cap",
-    "throttled_power_brake_ns": "clocks_event_reasons_counters.hw_power_brake_slowdown",
-    "throttled_sw_thermal_ns": "clocks_event_reasons_counters.sw_thermal_slowdown",
-    "throttled_hw_thermal_ns": "clocks_event_reasons_counters.hw_thermal_slowdown",
-    "throttled_sync_boost_ns": "clocks_event_reasons_counters.sync_boost",
-}
-
-
-def test_counters_of_reasons_know_what_their_readings_miss(profiles: Path, tmp_path: Path) -> None:
-    """Two queries of an RTX 2080, 14.941 s apart, show no reason; the power cap has counted 5.738122 s: 38.4 %."""
+    # Two queries of an RTX 2080, 14.941 s apart, show no reason; the power cap has counted 5.738122 s: 38.4 %.
     first, second = ((profiles / "monitor" / f"{log}query-gpu.csv").read_text() for log in LOGS[:2])
     path = tmp_path / "both.csv"
     path.write_text(first + second.splitlines()[1] + "\n", encoding="utf-8")
@@ -339,12 +320,17 @@ def test_counters_of_reasons_know_what_their_readings_miss(profiles: Path, tmp_p
     found = throttling(profile.table("SAMPLES")).iloc[0]
     assert (15_820_333_506 - 15_814_595_384) / 14_941_000 == pytest.approx(found["power_frac"], rel=1e-9)
     assert found["power_frac"] == found["throttled_frac"]
-
-
-def test_lists_of_processes_are_refused_and_no_other_log_is_claimed(profiles: Path) -> None:
-    """pmon's columns are of processes, whose sum is not the utilisation of the GPU: the error names dmon or a query."""
     for name in PROCESSES:
         with pytest.raises(ReadError, match=r"nvidia-smi (dmon|--query-gpu)"):
             perfkit.load(profiles / "monitor" / name)
     claimed = {path.name for path in (profiles / "monitor").iterdir() if nvidia_smi.sniff(path)}
     assert {*DMON, *QUERIES, OWN_SCRIPT, *(f"nvidia-smi_xml__{name}.xml" for name in XML)} == claimed
+
+
+COUNTERS = {
+    "throttled_sw_power_ns": "clocks_event_reasons_counters.sw_power_cap",
+    "throttled_power_brake_ns": "clocks_event_reasons_counters.hw_power_brake_slowdown",
+    "throttled_sw_thermal_ns": "clocks_event_reasons_counters.sw_thermal_slowdown",
+    "throttled_hw_thermal_ns": "clocks_event_reasons_counters.hw_thermal_slowdown",
+    "throttled_sync_boost_ns": "clocks_event_reasons_counters.sync_boost",
+}

@@ -45,7 +45,7 @@ def test_limits_and_values_of_each_gpu(form: str, tmp_path: Path) -> None:
     assert ["nvidia-smi -q", "535.54.03", 1_767_225_602 * SECOND, 0] == capture.tolist()
 
 
-def test_reasons_below_another_and_under_their_old_name_are_read(tmp_path: Path) -> None:
+def test_reasons_and_counters(tmp_path: Path) -> None:
     # The text indents the hardware's causes: power cap and hardware thermal slowdown are active, nothing else.
     found = said(smi.text(tmp_path / "gpu.txt"))
     names = ("throttled_power", "throttled_thermal", "throttled_other", "idle")
@@ -56,10 +56,7 @@ def test_reasons_below_another_and_under_their_old_name_are_read(tmp_path: Path)
     plain, renamed = said(smi.xml(tmp_path / "a.xml", smi.gpu())), said(smi.xml(tmp_path / "b.xml", old))
     assert plain == renamed
     assert 1.0 == plain["throttled_power_frac"]
-
-
-def test_counters_of_reasons_in_both_forms(tmp_path: Path) -> None:
-    """Text and XML have their own names for five counters in us, beside reasons of nearly the same name."""
+    # Text and XML have their own names for five counters in us, beside reasons of nearly the same name.
     names = {
         "sw_power": ("SW Power Capping", "sw_power_cap"),
         "sync_boost": ("Sync Boost", "sync_boost"),
@@ -78,7 +75,7 @@ def test_counters_of_reasons_in_both_forms(tmp_path: Path) -> None:
         assert 1.0 == found["throttled_power_frac"]
 
 
-def test_power_of_every_age_is_read(tmp_path: Path) -> None:
+def test_power_margins_and_sections(tmp_path: Path) -> None:
     # Up to driver 530 with an enforced limit, later with an instantaneous draw.
     plain = {k: v for k, v in smi.gpu().items() if not k.startswith("gpu_power")}
     old = {"power_readings/power_draw": "4.61 W", "power_readings/power_limit": "80.00 W"}
@@ -87,10 +84,7 @@ def test_power_of_every_age_is_read(tmp_path: Path) -> None:
     for number, (power, expected) in enumerate([(old, (4.61, 75.0)), (new, (142.33, None))]):
         found = said(smi.xml(tmp_path / f"{number}.xml", {**plain, **power}))
         assert expected == (found["power_w"], found.get("power_limit_w"))
-
-
-def test_margins_are_no_temperatures(tmp_path: Path) -> None:
-    """Where limits are margins (T.Limit), the margin is a sample, the limits a note: 27 + 55 + 2 is no threshold."""
+    # Where limits are margins (T.Limit), the margin is a sample, the limits a note: 27 + 55 + 2 is no threshold.
     margins = {"temperature/gpu_temp_tlimit": "55 C", "temperature/gpu_temp_slow_tlimit_threshold": "-2 C"}
     margins |= {f"temperature/gpu_temp_{name}_threshold": "N/A" for name in ("max", "slow", "max_gpu")}
     as_xml = smi.xml(tmp_path / "gpu.xml", smi.gpu(margins))
@@ -102,18 +96,20 @@ def test_margins_are_no_temperatures(tmp_path: Path) -> None:
         assert 55.0 == found["temperature_margin_c"]
         assert not set(found) & {"temperature_slowdown_c", "temperature_shutdown_c", "temperature_max_c"}
         assert any("the slowdown of GPU 0 at -2 C" in note for note in smi.read(path).notes)
-
-
-def test_a_section_of_the_text_is_enough(tmp_path: Path) -> None:
     text = "    Temperature\n        GPU Current Temp : 27 C\n        GPU Slowdown Temp Specification : 89 C\n"
     profile = smi.read(smi.text(tmp_path / "gpu.txt", 1, said=text))  # as of `-q -d TEMPERATURE`
     assert {"temperature_c": 27.0, "temperature_slowdown_c": 89.0} == said(profile.path)
     assert profile.table("DEVICES").empty
     assert "DEVICES" in {m.table for m in profile.missing}
+    # A value may hold colons, a name too, and a name without a value opens a section.
+    lines = ("Product Name : A : B", "Temperature", "    GPU Current Temp: old : 9 C", "    GPU Current Temp   :  27 C")
+    section = "".join(f"    {line}\n" for line in lines)
+    profile = smi.read(smi.text(tmp_path / "gpu.txt", gpus=1, said=section))
+    assert (["A : B"], [27.0]) == (profile.table("DEVICES")["name"].tolist(), smi.values(profile, "temperature_c"))
 
 
-def test_a_repeated_inventory_is_a_log(tmp_path: Path) -> None:
-    """`-q -l` prints text again and again, `-q -x -l` documents: samples at 0 and 5 s of each GPU."""
+def test_repeated_inventories_and_their_clock(tmp_path: Path) -> None:
+    # `-q -l` prints text again and again, `-q -x -l` documents: samples at 0 and 5 s of each GPU.
     one = smi.xml(tmp_path / "one.xml", smi.gpu(), smi.gpu()).read_text()
     (tmp_path / "gpu.xml").write_text(f"{one}\n{one.replace(*MOMENTS)}")
     for path in (smi.text(tmp_path / "gpu.txt", times=MOMENTS), tmp_path / "gpu.xml"):
@@ -122,17 +118,12 @@ def test_a_repeated_inventory_is_a_log(tmp_path: Path) -> None:
         expected = [[0, 0], [0, 5 * SECOND], [1, 0], [1, 5 * SECOND]]
         assert expected == power[["gpu", "time_ns"]].to_numpy().tolist()
         assert 5 * SECOND == profile.capture["dur_ns"].iloc[0]
-
-
-@pytest.mark.parametrize(
-    "time", ["", "Thu Jan 32 00:00:02 2026", "Do 1. Jan 00:00:02 2026", "Thu Jan  1 00:00:02 9999"]
-)
-def test_an_inventory_without_a_time_has_no_clock(time: str, tmp_path: Path) -> None:
-    profile = smi.read(smi.text(tmp_path / "gpu.txt", times=(time,)))
-    assert profile.capture["t0_unix_ns"].isna().all()
-    assert any("the wall clock is not known" in note for note in profile.notes)
-    assert {0} == set(profile.table("SAMPLES")["time_ns"])
-    assert [0.65] == smi.values(profile, "gpu_busy_frac")
+    for time in ["", "Thu Jan 32 00:00:02 2026", "Do 1. Jan 00:00:02 2026", "Thu Jan  1 00:00:02 9999"]:
+        profile = smi.read(smi.text(tmp_path / "gpu.txt", times=(time,)))
+        assert profile.capture["t0_unix_ns"].isna().all()
+        assert any("the wall clock is not known" in note for note in profile.notes)
+        assert {0} == set(profile.table("SAMPLES")["time_ns"])
+        assert [0.65] == smi.values(profile, "gpu_busy_frac")
 
 
 def test_gpus_and_values_that_lack_are_counted(tmp_path: Path) -> None:
@@ -154,23 +145,17 @@ def test_gpus_and_values_that_lack_are_counted(tmp_path: Path) -> None:
     assert 81920 * 2.0**20 == said(smi.xml(tmp_path / "gpu.xml", {**slices, **smi.gpu()}))["memory_total_bytes"]
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [
+def test_entities(tmp_path: Path) -> None:
+    for declared in [
         *('<!ENTITY a "b">', '<!ENTITY a SYSTEM "file:///etc/hostname">'),
         '<!ENTITY % a SYSTEM "http://127.0.0.1:1/x.dtd">',
         '<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">',
         "",  # a parser that reads no DTD would skip it: 2&a;7 C is not 27 C
-    ],
-)
-def test_a_document_with_entities_is_refused(declared: str, tmp_path: Path) -> None:
-    head = f"<!DOCTYPE nvidia_smi_log [{declared}]>" if declared else ""
-    path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"temperature/gpu_temp": "2&a;7 C"}), head=head)
-    with pytest.raises(ReadError, match=r"has an entity 'a', nvidia-smi none. Run `nvidia-smi -q -x -f gpus.xml`"):
-        smi.read(path)
-
-
-def test_the_entities_of_xml_itself_are_text(tmp_path: Path) -> None:
+    ]:
+        head = f"<!DOCTYPE nvidia_smi_log [{declared}]>" if declared else ""
+        path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"temperature/gpu_temp": "2&a;7 C"}), head=head)
+        with pytest.raises(ReadError, match=r"has an entity 'a', nvidia-smi none. Run `nvidia-smi -q -x -f gpus.xml`"):
+            smi.read(path)
     path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"product_name": "A&amp;B &lt;i&gt;"}))
     assert "A&B <i>" == smi.read(path).table("DEVICES")["name"].iloc[0]
     path.write_text(path.read_text().replace('version="1.0"', 'version="1.0" encoding="no-such"', 1))
@@ -178,7 +163,7 @@ def test_the_entities_of_xml_itself_are_text(tmp_path: Path) -> None:
         nvidia_smi.read(path)
 
 
-def test_a_document_that_ends_early_is_read_up_to_its_last_whole_gpu(tmp_path: Path) -> None:
+def test_damage_of_a_document(tmp_path: Path) -> None:
     path = smi.xml(tmp_path / "gpu.xml", smi.gpu(), smi.gpu())
     text = path.read_text()
     path.write_text(text[: text.rindex("<temperature>")])
@@ -194,30 +179,12 @@ def test_a_document_that_ends_early_is_read_up_to_its_last_whole_gpu(tmp_path: P
     # A driver without GPUs prints a title and nothing to read.
     with pytest.raises(ReadError, match="no GPU is described to its end"):
         smi.read(smi.text(tmp_path / "gpu.txt", gpus=0))
-
-
-def test_damage_within_a_document_is_an_error_with_its_place(tmp_path: Path) -> None:
     for wrong in ("\0\1", "<", "</gpu></gpu>"):  # in the line of the GPU's name, the seventh
         with pytest.raises(ReadError, match=r"line [89] is damaged"):
             smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu({"product_name": f"A{wrong}"}), smi.gpu()))
     with pytest.raises(ReadError, match=r"GPU 1: temperature\.gpu is 'hot'"):
         smi.read(smi.xml(tmp_path / "gpu.xml", smi.gpu(), smi.gpu({"temperature/gpu_temp": "hot"})))
-
-
-def test_deep_nesting_is_read(tmp_path: Path) -> None:
-    path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"a": "<b>" * 100_000 + "</b>" * 100_000}))
-    assert said(smi.xml(tmp_path / "plain.xml", smi.gpu())) == said(path)
-
-
-def test_names_and_values_are_parted_at_the_first_colon_between_blanks(tmp_path: Path) -> None:
-    lines = ("Product Name : A : B", "Temperature", "    GPU Current Temp: old : 9 C", "    GPU Current Temp   :  27 C")
-    said = "".join(f"    {line}\n" for line in lines)
-    profile = smi.read(smi.text(tmp_path / "gpu.txt", gpus=1, said=said))
-    assert (["A : B"], [27.0]) == (profile.table("DEVICES")["name"].tolist(), smi.values(profile, "temperature_c"))
-
-
-def test_a_gpu_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
-    """Where the title of the next listing is lost, two moments of one GPU would be two GPUs."""
+    # Where the title of the next listing is lost, two moments of one GPU would be two GPUs.
     path = smi.text(tmp_path / "gpu.txt", times=MOMENTS)
     first, title, rest = path.read_text().rpartition("==============NVSMI LOG==============")
     path.write_text(first + title.replace("NVSMI", "NV") + rest)
@@ -227,3 +194,5 @@ def test_a_gpu_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('id="00000000:02:00.0"', 'id="00000000:01:00.0"'))
     with pytest.raises(ReadError, match=r"gpu\.xml: GPU '00000000:01:00\.0' is described twice"):
         smi.read(path)
+    path = smi.xml(tmp_path / "gpu.xml", smi.gpu({"a": "<b>" * 100_000 + "</b>" * 100_000}))
+    assert said(smi.xml(tmp_path / "plain.xml", smi.gpu())) == said(path)

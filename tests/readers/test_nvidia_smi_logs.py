@@ -19,25 +19,22 @@ SECOND = 1_000_000_000
 
 
 def times(path: Path) -> list[int]:
-    """The times of one metric of GPU 0."""
     samples = smi.read(path).table("SAMPLES")
     found: pd.Series = samples.loc[(samples["metric"] == "power_w") & (samples["gpu"] == 0), "time_ns"]
     return found.tolist()
 
 
 def same(first: Path, *others: Path) -> None:
-    """Whether logs hold the same samples."""
     for other in others:
         pd.testing.assert_frame_equal(smi.read(first).table("SAMPLES"), smi.read(other).table("SAMPLES"))
 
 
 def copied(path: Path, name: str, text: str) -> Path:
-    """Another log beside one."""
     path.with_name(name).write_text(text)
     return path.with_name(name)
 
 
-def test_units_are_those_of_the_metrics(tmp_path: Path) -> None:
+def test_units_gpus_and_ticks(tmp_path: Path) -> None:
     columns = ("gpu", "pwr", "gtemp", "sm", "pclk", "pviol", "tviol", "fb", "bar1", "rxpci", "txpci", "pci", "sbecc")
     row = ("0", "631", "63", "57", "1980", "29", "1", "2", "1", "3", "4", "5", "6")
     samples = smi.read(smi.dmon(tmp_path / "gpu.log", row, columns=columns)).table("SAMPLES")
@@ -58,9 +55,6 @@ def test_units_are_those_of_the_metrics(tmp_path: Path) -> None:
     # A log that lost its row of units is read with dmon's own, all of which are known.
     for field, unit in DMON.values():
         assert any(METRICS[field].endswith(suffix) and unit in units for suffix, units in UNITS.items()), field
-
-
-def test_gpus_and_ticks_stay_apart(tmp_path: Path) -> None:
     profile = smi.read(smi.dmon(tmp_path / "gpu.log", *smi.ticks()))
     samples = profile.table("SAMPLES")
     power = samples[samples["metric"] == "power_w"]
@@ -91,6 +85,26 @@ def test_every_order_and_layout_reads_the_same(tmp_path: Path) -> None:
         "header once": [*lines[:2], *(line for line in lines if "#" not in line)],
     }.items():
         same(path, copied(path, name, "\n".join(changed) + "\n"))
+    # Words of 1 to 5 digits, padded left, right, both or not at all, are the values that were written.
+    for layout in LAYOUTS:
+        random = np.random.default_rng(0)
+        power, memory = random.integers(0, 900, 500), random.integers(0, 90_000, 500)
+        rows = [
+            (str(i % 4), str(p), str(m) if i % 7 else "-") for i, (p, m) in enumerate(zip(power, memory, strict=True))
+        ]
+        path = tmp_path / "gpu.log"
+        path.write_text("\n".join(["# gpu   pwr   fb", "# Idx   W    MB", *(LAYOUTS[layout](row) for row in rows), ""]))
+        profile = smi.read(path)
+        for gpu in range(4):
+            assert power[gpu::4].tolist() == smi.values(profile, "power_w", gpu)
+            there = [m * 2**20 for i, m in enumerate(memory) if i % 4 == gpu and i % 7]
+            assert there == smi.values(profile, "memory_used_bytes", gpu)
+    path = smi.dmon(tmp_path / "gpu.log", *smi.ticks())
+    text = path.read_text().splitlines()
+    lines = [*text[:4], " " * 40 + "Failed to get utilization", " " * 10_000, *text[4:], ""]
+    other = copied(path, "other.log", "\n".join(lines))
+    same(path, other)
+    assert "nvidia-smi said 'Failed to get utilization'" in smi.read(other).notes
 
 
 STAMPS = [("20251231", "23:59:58"), ("20251231", "23:59:59"), ("20260101", "00:00:01")]
@@ -101,7 +115,7 @@ def stamped(path: Path, columns: tuple[str, ...], *stamps: tuple[str, ...]) -> P
     return smi.dmon(path, *((*told, *smi.ticks(1)[0]) for told in stamps), columns=(*columns, *smi.COLUMNS))
 
 
-def test_date_and_time_are_the_clock(tmp_path: Path) -> None:
+def test_dates_and_times(tmp_path: Path) -> None:
     for order, stamps in ((("Date", "Time"), STAMPS), (("Time", "Date"), [stamp[::-1] for stamp in STAMPS])):
         path = stamped(tmp_path / "gpu.log", order, *stamps)
         assert path.read_text().startswith(f"#{order[0]}")
@@ -121,37 +135,18 @@ def test_date_and_time_are_the_clock(tmp_path: Path) -> None:
     assert "the clock was set back while the log was written" in smi.read(path).notes
     path = stamped(tmp_path / "leap.log", ("Date", "Time"), ("20161231", "23:59:59"), ("20161231", "23:59:60"))
     assert SECOND == smi.read(path).capture["dur_ns"].item()  # a leap second
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
+    for name, wrong in [
         *(("Time", wrong) for wrong in ("24:00:00", "12:00", "12:61:00", "12-30-00", "1a:00:00")),
         # int64 holds no nanoseconds since 1970 beyond 2262.
         *(("Date", wrong) for wrong in ("20260230", "99991231", "00010101", "22000101")),
-    ],
-)
-def test_a_time_that_is_none_is_an_error_with_its_line(name: str, wrong: str, tmp_path: Path) -> None:
-    right = {"Date": "20260101", "Time": "00:00:00"}
-    rows = [tuple(told.values()) for told in (right, {**right, name: wrong})]
-    with pytest.raises(ReadError, match=f"line 4: {name} is '{wrong}'"):
-        smi.read(stamped(tmp_path / "gpu.log", ("Date", "Time"), *rows))
+    ]:
+        right = {"Date": "20260101", "Time": "00:00:00"}
+        rows = [tuple(told.values()) for told in (right, {**right, name: wrong})]
+        with pytest.raises(ReadError, match=f"line 4: {name} is '{wrong}'"):
+            smi.read(stamped(tmp_path / "gpu.log", ("Date", "Time"), *rows))
 
 
-def test_dashes_are_counted_and_no_samples(tmp_path: Path) -> None:
-    rows = [(*row[:4], "-", "-", *row[6:]) for row in smi.ticks(2)]  # as in MIG mode
-    profile = smi.read(smi.dmon(tmp_path / "gpu.log", *rows))
-    assert {"power_w", "temperature_c", "sm_clock_hz", "memory_clock_hz"} == set(profile.table("SAMPLES")["metric"])
-    assert "not available: sm 4 of 4, mem 4 of 4, mtemp 4 of 4" in profile.notes
-    assert any(m.table == "SAMPLES.gpu_busy_frac" and "dcgmi dmon" in m.record for m in profile.missing)
-    # Of three ticks one has a memory temperature: one sample, at its own time.
-    rows = [(*row[:3], mtemp, *row[4:]) for row, mtemp in zip(smi.ticks(3, gpus=1), ("-", "57", "N/A"), strict=True)]
-    samples = smi.read(smi.dmon(tmp_path / "gpu.log", *rows)).table("SAMPLES")
-    found = samples[samples["metric"] == "memory_temperature_c"]
-    assert [(SECOND, 57.0)] == list(zip(found["time_ns"], found["value"], strict=True))
-
-
-def test_columns_of_dmon(tmp_path: Path) -> None:
+def test_columns_and_dashes_of_dmon(tmp_path: Path) -> None:
     # ccpm, an unknown column and a known one in an unknown unit are left out, whatever stands in them.
     rows = [(*row, "0", "-", "what") for row in smi.ticks(2)]
     path = smi.dmon(tmp_path / "gpu.log", *rows, columns=(*smi.COLUMNS, "ccpm", "rxpci", "new"))
@@ -167,6 +162,16 @@ def test_columns_of_dmon(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"a column is there twice \(gpu pwr x") as caught:
         smi.read(long)
     assert len(str(caught.value)) < 500
+    rows = [(*row[:4], "-", "-", *row[6:]) for row in smi.ticks(2)]  # as in MIG mode
+    profile = smi.read(smi.dmon(tmp_path / "gpu.log", *rows))
+    assert {"power_w", "temperature_c", "sm_clock_hz", "memory_clock_hz"} == set(profile.table("SAMPLES")["metric"])
+    assert "not available: sm 4 of 4, mem 4 of 4, mtemp 4 of 4" in profile.notes
+    assert any(m.table == "SAMPLES.gpu_busy_frac" and "dcgmi dmon" in m.record for m in profile.missing)
+    # Of three ticks one has a memory temperature: one sample, at its own time.
+    rows = [(*row[:3], mtemp, *row[4:]) for row, mtemp in zip(smi.ticks(3, gpus=1), ("-", "57", "N/A"), strict=True)]
+    samples = smi.read(smi.dmon(tmp_path / "gpu.log", *rows)).table("SAMPLES")
+    found = samples[samples["metric"] == "memory_temperature_c"]
+    assert [(SECOND, 57.0)] == list(zip(found["time_ns"], found["value"], strict=True))
 
 
 LAYOUTS = {
@@ -175,30 +180,6 @@ LAYOUTS = {
     "both": lambda words: "".join(f"{word:>9}  {'' if i % 2 else ' '}" for i, word in enumerate(words)),
     "single": lambda words: " ".join(words),
 }
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_cell_is_the_word_that_stands_there(layout: str, tmp_path: Path) -> None:
-    """Words of 1 to 5 digits, padded left, right, both or not at all, are the values that were written."""
-    random = np.random.default_rng(0)
-    power, memory = random.integers(0, 900, 500), random.integers(0, 90_000, 500)
-    rows = [(str(i % 4), str(p), str(m) if i % 7 else "-") for i, (p, m) in enumerate(zip(power, memory, strict=True))]
-    path = tmp_path / "gpu.log"
-    path.write_text("\n".join(["# gpu   pwr   fb", "# Idx   W    MB", *(LAYOUTS[layout](row) for row in rows), ""]))
-    profile = smi.read(path)
-    for gpu in range(4):
-        assert power[gpu::4].tolist() == smi.values(profile, "power_w", gpu)
-        there = [m * 2**20 for i, m in enumerate(memory) if i % 4 == gpu and i % 7]
-        assert there == smi.values(profile, "memory_used_bytes", gpu)
-
-
-def test_a_line_that_is_no_row_is_found_however_far_it_is_indented(tmp_path: Path) -> None:
-    path = smi.dmon(tmp_path / "gpu.log", *smi.ticks())
-    text = path.read_text().splitlines()
-    lines = [*text[:4], " " * 40 + "Failed to get utilization", " " * 10_000, *text[4:], ""]
-    other = copied(path, "other.log", "\n".join(lines))
-    same(path, other)
-    assert "nvidia-smi said 'Failed to get utilization'" in smi.read(other).notes
 
 
 def stamp(second: float) -> str:
@@ -213,7 +194,7 @@ def asked(path: Path, **columns: str | list[str]) -> Profile:
     return smi.read(smi.query(path, *rows, columns=("timestamp", "index", *named)))
 
 
-def test_values_times_and_devices(tmp_path: Path) -> None:
+def test_values_and_headers_of_a_query(tmp_path: Path) -> None:
     profile = smi.read(smi.query(tmp_path / "gpu.csv", *smi.moments()))
     for gpu in (0, 1):
         assert [0.9, 0.91, 0.92, 0.93] == smi.values(profile, "gpu_busy_frac", gpu)
@@ -224,9 +205,6 @@ def test_values_times_and_devices(tmp_path: Path) -> None:
     capture = profile.capture.iloc[0]
     assert (1_767_225_600_250_000_000, 3 * SECOND) == (capture["t0_unix_ns"], capture["dur_ns"])
     assert ["NVIDIA A100"] * 2 == profile.table("DEVICES")["name"].tolist()
-
-
-def test_headers_of_a_query(tmp_path: Path) -> None:
     plain, rows = smi.query(tmp_path / "plain.csv", *smi.moments()), smi.moments()
     # `nounits` leaves the header as it is; without a unit anywhere nvidia-smi's own holds.
     bare = [(*row[:3], *(cell.split()[0] for cell in row[3:])) for row in rows]
@@ -245,23 +223,28 @@ def test_headers_of_a_query(tmp_path: Path) -> None:
     cut = copied(plain, "cut.csv", plain.read_text().replace(", temperature.gpu", " ", 1))
     with pytest.raises(ReadError, match="line 2 has 7 fields, the header has 6"):
         smi.read(cut)
+    rows = [(str(gpu), f"{60 + tick}") for tick in range(3) for gpu in (0, 1)]
+    profile = smi.read(smi.query(tmp_path / "gpu.csv", *rows, columns=("index", "temperature.gpu")))
+    samples = profile.table("SAMPLES")
+    assert [0, SECOND, 2 * SECOND] * 2 == samples["time_ns"].tolist()
+    assert [60.0, 61.0, 62.0] * 2 == samples["value"].tolist()
+    assert profile.capture["t0_unix_ns"].isna().all()
+    assert any("add `timestamp`" in note for note in profile.notes)
+    # A long query names the first five that are left out and counts the others.
+    profile = asked(tmp_path / "gpu.csv", temperature__gpu="60", **{f"new__field{i}": "\t?" for i in range(7)})
+    listed = ", ".join(f"new.field{i}" for i in range(5))
+    assert f"columns that are no metric: {listed} and 2 more" in profile.notes
 
 
 NOTHING = ("[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[Function Not Found]", "[Insufficient Permissions]")
 NOTHING += ("[Requested functionality has been deprecated]", "[GPU requires reset]")
 
 
-@pytest.mark.parametrize("spelling", NOTHING)
-def test_every_spelling_of_nothing_is_no_sample(spelling: str, tmp_path: Path) -> None:
-    profile = asked(tmp_path / "gpu.csv", temperature__gpu=["60", spelling, "62"])
-    assert [60.0, 62.0] == smi.values(profile, "temperature_c")
-    assert "not available: temperature.gpu 1 of 3" in profile.notes
-
-
-POWER = {"power.draw": "1 W", "power.draw.instant": "2 W", "power.draw.average": "3 W"}
-
-
-def test_of_several_readings_of_power_one_counts(tmp_path: Path) -> None:
+def test_power_devices_and_the_proposed_command(tmp_path: Path) -> None:
+    for spelling in NOTHING:
+        profile = asked(tmp_path / "gpu.csv", temperature__gpu=["60", spelling, "62"])
+        assert [60.0, 62.0] == smi.values(profile, "temperature_c")
+        assert "not available: temperature.gpu 1 of 3" in profile.notes
     for lacking, power in (((), 1), (("power.draw",), 2), (("power.draw", "power.draw.instant"), 3)):
         for name in ("absent", "empty"):
             cells = {k: "[N/A]" if k in lacking else v for k, v in POWER.items() if name == "empty" or k not in lacking}
@@ -270,9 +253,6 @@ def test_of_several_readings_of_power_one_counts(tmp_path: Path) -> None:
     # What is enforced may be less than what was set.
     limits = asked(tmp_path / "gpu.csv", power__limit="700.00 W", enforced__power__limit="650.00 W")
     assert [650.0] == smi.values(limits, "power_limit_w")
-
-
-def test_names_describe_the_devices(tmp_path: Path) -> None:
     cells = {"name": "NVIDIA H100", "compute_cap": "9.0", "memory__total": "81559 MiB", "clocks__max__sm": "1980 MHz"}
     cells |= {"driver_version": "590.48", "temperature__gpu": "60"}
     profile = asked(tmp_path / "a.csv", **cells)
@@ -286,12 +266,12 @@ def test_names_describe_the_devices(tmp_path: Path) -> None:
     for total, size in (("0.1 MiB", 104858), ("999999999999999 MiB", None), ("-5 MiB", None)):
         devices = asked(tmp_path / "c.csv", **{"name": "A100", "memory.total": total}).table("DEVICES")
         assert [size] == [None if pd.isna(m) else m for m in devices["memory_bytes"]]
-
-
-def test_the_proposed_command_asks_for_what_is_read() -> None:
     found = re.search(r"--query-gpu=(\S+)", QUERY)
     assert found
     assert set(found[1].split(",")) - {"timestamp", "clocks_event_reasons.active"} <= KNOWN
+
+
+POWER = {"power.draw": "1 W", "power.draw.instant": "2 W", "power.draw.average": "3 W"}
 
 
 MASKS = {  # of reasons: power, thermal, other, idle
@@ -312,21 +292,18 @@ MASKS = {  # of reasons: power, thermal, other, idle
 }
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_reasons_are_told_by_nvmls_bits_and_by_a_column_each(mask: int, tmp_path: Path) -> None:
-    names = ("throttled_power", "throttled_thermal", "throttled_other", "idle")
-    for word in ("event", "throttle"):  # the name since driver 535, and before
-        whole = asked(tmp_path / "a.csv", **{f"clocks_{word}_reasons__active": f"0x{mask:016X}"})
-        assert MASKS[mask] == tuple(v for name in names for v in smi.values(whole, f"{name}_frac"))
-    bits = {reason: bit for reason, bit in BITS.items() if reason != "display_clocks_setting"}
-    told = {reason: "Active" if mask & bit else "Not Active" for reason, bit in bits.items()}
-    single = asked(tmp_path / "b.csv", **{f"clocks_event_reasons__{reason}": said for reason, said in told.items()})
-    assert not any("query clocks_event_reasons.active" in note for note in single.notes)
-    if mask not in (0x100, 0x10000):  # these have no column
-        pd.testing.assert_frame_equal(whole.table("SAMPLES"), single.table("SAMPLES"))
-
-
-def test_a_part_of_the_reasons(tmp_path: Path) -> None:
+def test_reasons(tmp_path: Path) -> None:
+    for mask in MASKS:
+        names = ("throttled_power", "throttled_thermal", "throttled_other", "idle")
+        for word in ("event", "throttle"):  # the name since driver 535, and before
+            whole = asked(tmp_path / "a.csv", **{f"clocks_{word}_reasons__active": f"0x{mask:016X}"})
+            assert MASKS[mask] == tuple(v for name in names for v in smi.values(whole, f"{name}_frac"))
+        bits = {reason: bit for reason, bit in BITS.items() if reason != "display_clocks_setting"}
+        told = {reason: "Active" if mask & bit else "Not Active" for reason, bit in bits.items()}
+        single = asked(tmp_path / "b.csv", **{f"clocks_event_reasons__{reason}": said for reason, said in told.items()})
+        assert not any("query clocks_event_reasons.active" in note for note in single.notes)
+        if mask not in (0x100, 0x10000):  # these have no column
+            pd.testing.assert_frame_equal(whole.table("SAMPLES"), single.table("SAMPLES"))
     # The power cap alone decides throttled_power_frac, and a note says what it does not know; heat is not told.
     profile = asked(tmp_path / "gpu.csv", clocks_event_reasons__sw_power_cap=["Active", "Not Active", "[N/A]"])
     assert [1.0, 0.0] == smi.values(profile, "throttled_power_frac")
@@ -355,7 +332,7 @@ def power(path: Path, rows: list[tuple[float, str, float]], *, name: str = "name
     return smi.read(smi.query(path, *cells, columns=("timestamp", name, "power.draw [W]")))
 
 
-def test_uuids_and_names_that_differ_number_the_gpus_in_their_order(tmp_path: Path) -> None:
+def test_which_gpu_a_row_is_of(tmp_path: Path) -> None:
     for name, first, second, said in (
         ("uuid", "B", "A", "numbered in the order in which they appear"),
         ("name", "A100", "T4", "taken to be of 2 GPUs"),
@@ -365,19 +342,14 @@ def test_uuids_and_names_that_differ_number_the_gpus_in_their_order(tmp_path: Pa
         assert ([1.0] * 3, [2.0] * 3) == (smi.values(profile, "power_w", 0), smi.values(profile, "power_w", 1))
         assert any(said in note for note in profile.notes)
     assert ["A100", "T4"] == profile.table("DEVICES")["name"].tolist()
-
-
-@pytest.mark.parametrize("step", [0.0, 0.004], ids=["same time", "milliseconds apart"])
-@pytest.mark.parametrize("gpus", [2, 4, 8])
-def test_equal_names_in_bursts_are_as_many_gpus(gpus: int, step: float, tmp_path: Path) -> None:
-    rows = [(t + k * step, "A100", float(k)) for t in range(4) for k in range(gpus)]
-    profile = power(tmp_path / "gpu.csv", rows[:-1])  # the last burst is cut
-    expected = [[float(k)] * (4 - (k == gpus - 1)) for k in range(gpus)]
-    assert expected == [smi.values(profile, "power_w", k) for k in range(gpus)]
-    assert any(f"taken to be of {gpus} GPUs" in note for note in profile.notes)
-
-
-def test_rows_at_irregular_steps_are_of_one_gpu_or_of_several_that_nothing_tells_apart(tmp_path: Path) -> None:
+    # Rows of one name come in bursts, a second apart: the k-th of a burst is GPU k.
+    for step in [0.0, 0.004]:
+        for gpus in [2, 4, 8]:
+            rows = [(t + k * step, "A100", float(k)) for t in range(4) for k in range(gpus)]
+            profile = power(tmp_path / "gpu.csv", rows[:-1])  # the last burst is cut
+            expected = [[float(k)] * (4 - (k == gpus - 1)) for k in range(gpus)]
+            assert expected == [smi.values(profile, "power_w", k) for k in range(gpus)]
+            assert any(f"taken to be of {gpus} GPUs" in note for note in profile.notes)
     # A log that stalls for four seconds is no burst.
     seconds = np.cumsum(np.random.default_rng(0).choice([1.0, 1.002, 4.0], 40))
     for times in (seconds, [0, 1, 4], [0, 0.3, 1, 1.3], [5]):
@@ -391,23 +363,7 @@ def test_rows_at_irregular_steps_are_of_one_gpu_or_of_several_that_nothing_tells
             power(tmp_path / "gpu.csv", [(t, "A100", 1.0) for t in times])
 
 
-def test_rows_without_times_are_a_second_apart(tmp_path: Path) -> None:
-    rows = [(str(gpu), f"{60 + tick}") for tick in range(3) for gpu in (0, 1)]
-    profile = smi.read(smi.query(tmp_path / "gpu.csv", *rows, columns=("index", "temperature.gpu")))
-    samples = profile.table("SAMPLES")
-    assert [0, SECOND, 2 * SECOND] * 2 == samples["time_ns"].tolist()
-    assert [60.0, 61.0, 62.0] * 2 == samples["value"].tolist()
-    assert profile.capture["t0_unix_ns"].isna().all()
-    assert any("add `timestamp`" in note for note in profile.notes)
-
-
-def test_columns_that_are_no_metric_are_counted(tmp_path: Path) -> None:
-    profile = asked(tmp_path / "gpu.csv", temperature__gpu="60", **{f"new__field{i}": "\t?" for i in range(7)})
-    listed = ", ".join(f"new.field{i}" for i in range(5))
-    assert f"columns that are no metric: {listed} and 2 more" in profile.notes
-
-
-def test_a_hole_in_a_log_is_noted(tmp_path: Path) -> None:
+def test_a_hole_and_a_row_of_another_age(tmp_path: Path) -> None:
     times = [*range(10), *range(37, 47)]
     rows = [(stamp(second), str(gpu), f"{second} %") for second in times for gpu in range(2)]
     profile = smi.read(smi.query(tmp_path / "gpu.csv", *rows, columns=("timestamp", "index", "utilization.gpu [%]")))
@@ -415,19 +371,13 @@ def test_a_hole_in_a_log_is_noted(tmp_path: Path) -> None:
     assert expected in profile.notes
     whole = smi.read(smi.query(tmp_path / "whole.csv", *smi.moments(20)))
     assert not any("rows may be missing" in note for note in whole.notes)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "finding"),
-    [
+    for wrong, finding in [
         # One row of a clock that was not set yet would make the recording last 56 years.
         *((f"{year} 00:00:05.000", r"line 4 was written (56|73) years") for year in ("1970/01/01", "2099/01/01")),
         # Nanoseconds since 1970 reach from 1678 to 2262; differences from 1824 to 2115.
         *((f"{y}/01/01 00:00:00.000", f"line 4: timestamp is '{y}") for y in ("9999", "0001", "2200")),
-    ],
-)
-def test_a_row_of_another_age_is_an_error_with_its_line(wrong: str, finding: str, tmp_path: Path) -> None:
-    rows = [(wrong if i == 2 else stamp(i), "0", "90 %") for i in range(4)]
-    path = smi.query(tmp_path / "gpu.csv", *rows, columns=("timestamp", "index", "utilization.gpu [%]"))
-    with pytest.raises(ReadError, match=f"gpu.csv: {finding}"):
-        smi.read(path)
+    ]:
+        rows = [(wrong if i == 2 else stamp(i), "0", "90 %") for i in range(4)]
+        path = smi.query(tmp_path / "gpu.csv", *rows, columns=("timestamp", "index", "utilization.gpu [%]"))
+        with pytest.raises(ReadError, match=f"gpu.csv: {finding}"):
+            smi.read(path)

@@ -19,7 +19,6 @@ REAL = ["mi100_rocm571", "rx6700xt_rocm430", "rx6700xt_rocm602", "vega-10-XT"]
 
 
 def said(path: Path, gpu: int = 0) -> dict[str, float]:
-    """Every metric of a card."""
     samples = rocm_smi.read(path).table("SAMPLES")
     samples = samples[samples["gpu"] == gpu]
     return dict(zip(samples["metric"], samples["value"], strict=True))
@@ -29,7 +28,7 @@ def devices(path: Path, *columns: str) -> list[list[object]]:
     return rocm_smi.read(path).table("DEVICES")[["gpu", *columns]].to_numpy().tolist()
 
 
-def test_values_have_the_units_of_the_metrics(tmp_path: Path) -> None:
+def test_values_names_and_what_is_no_number(tmp_path: Path) -> None:
     path = smi.rocm(tmp_path / "gpu.json", smi.card(), smi.card({"GPU use (%)": "29"}))
     assert {
         "gpu_busy_frac": 0.57,
@@ -51,38 +50,29 @@ def test_values_have_the_units_of_the_metrics(tmp_path: Path) -> None:
     expected = {"temperature_c": 72.0, "power_w": 550.0, "gpu_busy_frac": 0.88, "memory_total_bytes": 2.0**37}
     assert expected == said(path)
     assert [[0, "AMD Instinct MI300X"]] == devices(path, "name")
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
+    for names, expected in [
         ({"Card series": "0x1002", "GPU ID": "0x73df"}, "0x73df"),
         ({"Card series": "0x1002", "Card model": "Navi 22"}, "Navi 22"),
         ({"Card series": "N/A", "Device ID": "0x744c"}, "0x744c"),
         ({"Card series": "N/A"}, ""),
         ({"Card series": "MI\ud800"}, "MI?"),  # JSON can name half of a surrogate pair, which no file can hold
-    ],
-)
-def test_a_card_without_a_name_has_its_number(names: dict[str, str], expected: str, tmp_path: Path) -> None:
-    path = smi.rocm(tmp_path / "gpu.json", smi.card(names))
-    assert [expected] == perfkit.load(path).devices["name"].tolist()
+    ]:
+        path = smi.rocm(tmp_path / "gpu.json", smi.card(names))
+        assert [expected] == perfkit.load(path).devices["name"].tolist()
+    for nothing in ["N/A", "N/A (Secondary die)", "Not supported", ""]:
+        lacking = smi.card({"Average Graphics Package Power (W)": nothing})
+        profile = rocm_smi.read(smi.rocm(tmp_path / "a.json", smi.card(), lacking))
+        assert {0} == set(profile.table("SAMPLES").query("metric == 'power_w'")["gpu"])
+        assert "not available: Average Graphics Package Power (W) 1 of 2" in profile.notes
+        path = smi.rocm(tmp_path / "b.json", lacking)
+        assert "SAMPLES.power_w" in {m.table for m in rocm_smi.read(path).missing}
+        # JSON of other programs may hold such numbers.
+        for value in ("1e400", "-1e400", "NaN", "Infinity", "9" * 400):
+            path.write_text(smi.rocm(tmp_path / "c.json", smi.card()).read_text().replace('"57"', value))
+            assert "not available: GPU use (%) 1 of 1" in rocm_smi.read(path).notes
 
 
-@pytest.mark.parametrize("nothing", ["N/A", "N/A (Secondary die)", "Not supported", ""])
-def test_what_is_no_number_is_counted_and_no_sample(nothing: str, tmp_path: Path) -> None:
-    lacking = smi.card({"Average Graphics Package Power (W)": nothing})
-    profile = rocm_smi.read(smi.rocm(tmp_path / "a.json", smi.card(), lacking))
-    assert {0} == set(profile.table("SAMPLES").query("metric == 'power_w'")["gpu"])
-    assert "not available: Average Graphics Package Power (W) 1 of 2" in profile.notes
-    path = smi.rocm(tmp_path / "b.json", lacking)
-    assert "SAMPLES.power_w" in {m.table for m in rocm_smi.read(path).missing}
-    # JSON of other programs may hold such numbers.
-    for value in ("1e400", "-1e400", "NaN", "Infinity", "9" * 400):
-        path.write_text(smi.rocm(tmp_path / "c.json", smi.card()).read_text().replace('"57"', value))
-        assert "not available: GPU use (%) 1 of 1" in rocm_smi.read(path).notes
-
-
-def test_documents_after_each_other_are_ticks(tmp_path: Path) -> None:
+def test_documents_and_objects(tmp_path: Path) -> None:
     path = smi.rocm(tmp_path / "gpu.json", smi.card(), before=WARNING, times=3)
     assert rocm_smi.sniff(path)
     profile = rocm_smi.read(path)
@@ -94,23 +84,31 @@ def test_documents_after_each_other_are_ticks(tmp_path: Path) -> None:
     second = smi.rocm(tmp_path / "b", smi.card({"Card series": "other"}), smi.card()).read_text()
     path.write_text(smi.rocm(tmp_path / "a", smi.card()).read_text() + "\n" + second)
     assert [[0, "Instinct MI100"], [1, "Instinct MI100"]] == devices(path, "name")
+    # Of three documents the second is damaged where it begins: two samples, and the line of what is left out.
+    path = smi.rocm(tmp_path / "gpu.json", smi.card(), times=3)
+    first, _, rest = path.read_text().partition("}\n{")
+    path.write_text(first + "}\n{" + rest.replace('"card0"', '"cord0"', 1))
+    profile = rocm_smi.read(path)
+    assert 2 == len(profile.table("SAMPLES").query("metric == 'power_w'"))
+    line = 1 + (first + "}\n").count("\n")
+    assert f"objects that do not begin with a card are left out (1, first in line {line})" in profile.notes
+    whole = smi.rocm(path, smi.card(), smi.card()).read_text()
+    for name in ("card2147483648", "card-1", "card"):
+        path.write_text(whole.replace("card1", name))
+        assert [[0]] == devices(path)
+        note = f"cards with a number or values that cannot be are left out (1, such as {name})"
+        assert note in rocm_smi.read(path).notes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_and_damaged_json(tmp_path: Path) -> None:
+    # A card at the first level with a key of rocm-smi: anything else is another program's.
+    for text in [
         *('{"card0": 1}', '{"card0": {"king": "hearts"}}', '{"cards": {"card0": {"GPU use (%)": "1"}}}'),
         *('[{"gpu": 0, "usage": {"gfx_activity": {"value": 1}}}]', "card0 GPU use (%)"),
-    ],
-)
-def test_other_json_is_not_claimed(text: str, tmp_path: Path) -> None:
-    """A card at the first level with a key of rocm-smi: anything else is another program's."""
-    path = tmp_path / "file.json"
-    path.write_text(text)
-    assert rocm_smi.sniff(path) is False
-
-
-def test_a_cut_or_damaged_document_is_an_error_with_its_line(tmp_path: Path) -> None:
+    ]:
+        path = tmp_path / "file.json"
+        path.write_text(text)
+        assert rocm_smi.sniff(path) is False
     path = smi.rocm(tmp_path / "gpu.json", smi.card(), before=WARNING, times=2)
     text = path.read_text()
     begin = text.rindex('{\n    "card0"')
@@ -143,36 +141,18 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_document_equals_its_truth(name: str, profiles: Path) -> None:
-    name = f"rocm-smi_json__{name}.json"
-    told = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
-    path = profiles / "monitor" / name
-    assert len(told["cards"]) == len(rocm_smi.read(path).table("DEVICES"))
-    for card, values in told["cards"].items():
-        found = said(path, int(card.removeprefix("card")))
-        for key, (metric, scale) in PLACES.items():
-            expected = None if values[key].startswith("N/A") else pytest.approx(float(values[key]) * scale, rel=1e-12)
-            assert expected == found.get(metric), key
-
-
-def test_no_other_log_is_claimed(profiles: Path) -> None:
+def test_a_real_document_equals_its_truth_and_no_other_log_is_claimed(profiles: Path) -> None:
+    for name in REAL:
+        name = f"rocm-smi_json__{name}.json"
+        told = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
+        path = profiles / "monitor" / name
+        assert len(told["cards"]) == len(rocm_smi.read(path).table("DEVICES"))
+        for card, values in told["cards"].items():
+            found = said(path, int(card.removeprefix("card")))
+            for key, (metric, scale) in PLACES.items():
+                expected = (
+                    None if values[key].startswith("N/A") else pytest.approx(float(values[key]) * scale, rel=1e-12)
+                )
+                assert expected == found.get(metric), key
     claimed = {path.name for path in (profiles / "monitor").iterdir() if rocm_smi.sniff(path)}
     assert {f"rocm-smi_json__{name}.json" for name in REAL} == claimed
-
-
-def test_objects_and_cards_without_a_number_are_left_out_with_a_note(tmp_path: Path) -> None:
-    # Of three documents the second is damaged where it begins: two samples, and the line of what is left out.
-    path = smi.rocm(tmp_path / "gpu.json", smi.card(), times=3)
-    first, _, rest = path.read_text().partition("}\n{")
-    path.write_text(first + "}\n{" + rest.replace('"card0"', '"cord0"', 1))
-    profile = rocm_smi.read(path)
-    assert 2 == len(profile.table("SAMPLES").query("metric == 'power_w'"))
-    line = 1 + (first + "}\n").count("\n")
-    assert f"objects that do not begin with a card are left out (1, first in line {line})" in profile.notes
-    whole = smi.rocm(path, smi.card(), smi.card()).read_text()
-    for name in ("card2147483648", "card-1", "card"):
-        path.write_text(whole.replace("card1", name))
-        assert [[0]] == devices(path)
-        note = f"cards with a number or values that cannot be are left out (1, such as {name})"
-        assert note in rocm_smi.read(path).notes

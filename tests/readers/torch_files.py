@@ -75,7 +75,6 @@ def message(name: str = "allreduce", sent: int = 1000, received: int = 1000, ran
 
 
 def trace(*events: Event, **header: Any) -> Trace:
-    """A trace of these events with Kineto's header."""
     return {"schemaVersion": 1, "deviceProperties": [DEVICE], **header, "traceEvents": list(events)}
 
 
@@ -108,7 +107,6 @@ def sample() -> Trace:
 
 
 def printed(path: Path, made: Trace) -> Path:
-    """Write as Kineto prints, one key a line."""
     path.write_text(json.dumps(made, indent=2))
     return path
 
@@ -120,7 +118,6 @@ def minified(path: Path, made: Trace) -> Path:
 
 
 def packed(path: Path, made: Trace) -> Path:
-    """Write as gzip, whatever the suffix."""
     path.write_bytes(gzip.compress(json.dumps(made).encode()))
     return path
 
