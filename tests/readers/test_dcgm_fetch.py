@@ -50,7 +50,6 @@ class Stub:
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
-    """A stub, asked without the proxy that the environment may name."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     made = Stub()
     thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -75,7 +74,6 @@ def says(status: int, content: bytes, **headers: str) -> Answer:
 
 
 def matrix(*points: tuple[float, str], **more: object) -> bytes:
-    """An answer with one series of GPU 0's temperature."""
     series = {"metric": {"__name__": "DCGM_FI_DEV_GPU_TEMP", **labels(), "pod": "trainer"}, "values": points}
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}, **more}).encode()
 
@@ -97,16 +95,6 @@ def test_what_is_stored_is_read_back(stub: Stub, tmp_path: Path) -> None:
     # Name and password are sent as Basic authorization, not as part of the address.
     assert f"Basic {b64encode(f'me:{SECRET}/'.encode()).decode()}" == headers["Authorization"]
     assert SECRET not in asked + headers["Host"]
-
-
-def test_the_password_does_not_follow_a_redirect(stub: Stub, tmp_path: Path) -> None:
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        moved = says(302, b"", Location=f"http://{stub.host}/other/{request.path}")
-        (says(200, matrix((60.0, "61"))) if "/other/" in request.path else moved)(request)
-
-    stub.answer = answer
-    fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
-    assert [True, False] == ["Authorization" in headers for _, headers in stub.asked]
 
 
 REFUSALS = [
@@ -132,7 +120,7 @@ def test_what_is_no_answer_is_an_error(stub: Stub, answer: Answer, message: str,
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_server_that_is_not_there_or_does_not_answer_in_time(stub: Stub, tmp_path: Path) -> None:
+def test_servers_and_folders_in_the_way(stub: Stub, tmp_path: Path) -> None:
     stub.answer = lambda request: time.sleep(0.5)
     with pytest.raises(ReadError, match=r"no answer from the server .*timed out"):
         fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json", timeout_s=0.1)
@@ -142,14 +130,19 @@ def test_a_server_that_is_not_there_or_does_not_answer_in_time(stub: Stub, tmp_p
     with pytest.raises(ReadError, match=r"no answer from the server .*refused.*Check the address") as caught:
         fetch(f"http://me:{SECRET}@{host}", 60, 62, 1, tmp_path / "gpus.json")
     assert SECRET not in str(caught.value)
-
-
-def test_a_folder_in_the_way(stub: Stub, tmp_path: Path) -> None:
     stub.answer = says(200, matrix((60.0, "61")))
     (tmp_path / "gpus.json").mkdir()
     with pytest.raises(ReadError, match=r"gpus\.json: cannot be written .Is a directory."):
         fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
     assert ["gpus.json"] == [p.name for p in tmp_path.iterdir()]  # no partial file stays
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        moved = says(302, b"", Location=f"http://{stub.host}/other/{request.path}")
+        (says(200, matrix((60.0, "61"))) if "/other/" in request.path else moved)(request)
+
+    stub.answer = answer
+    fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "moved.json")
+    assert [True, False] == ["Authorization" in headers for _, headers in stub.asked[-2:]]
 
 
 URLS = ["host:9090", "ftp://host", "file:///etc/passwd", "http://", f"http://host?token={SECRET}"]
@@ -181,24 +174,18 @@ def test_the_command_knows_times_with_their_zone(stub: Stub, start: str, tmp_pat
     assert "start=60.0&end=62.0&step=1.0" in stub.asked[0][0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_the_command_refuses_wrong_arguments(stub: Stub, tmp_path: Path) -> None:
+    for arguments, message in [
         (["http://127.0.0.1:9", "--start", "2026-01-31T10:00"], "has no time zone: append Z"),  # it is never guessed
         (["http://127.0.0.1:9", "--start", "yesterday"], "is no time such as 2026-01-31T10:00:00Z"),
         (["127.0.0.1:9", "--start", "0"], "url: not the address of a server"),
         (["http://127.0.0.1:9", "--start", "5", "--end", "4"], "is no range of times"),
         (["http://127.0.0.1:9"], "Missing option '--start'"),
-    ],
-)
-def test_the_command_refuses_wrong_arguments(arguments: list[str], message: str) -> None:
-    result = command(*arguments)
-    assert 2 == result.exit_code
-    assert message in result.output
-    assert isinstance(result.exception, SystemExit)
-
-
-def test_the_command_shows_no_password(stub: Stub, tmp_path: Path) -> None:
+    ]:
+        result = command(*arguments)
+        assert 2 == result.exit_code
+        assert message in result.output
+        assert isinstance(result.exception, SystemExit)
     stub.answer = says(500, b"oops")
     result = command(f"http://me:{SECRET}@{stub.host}", "--start", "0", "--out", tmp_path / "gpus.json")
     assert 2 == result.exit_code
@@ -235,9 +222,31 @@ def stored(address: str, name: str, host: str) -> tuple[np.ndarray, list[float]]
     return np.array([t for t, _ in points]), [float(v) for _, v in points]
 
 
-def test_the_server_stored_what_was_replayed(server: str) -> None:
+def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server: str, tmp_path: Path) -> None:
+    # Utilisation is 50, 51, ... in the order of the scrapes: the oracle of the other tests is itself right.
     _, values = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
     assert [50.0 + i for i in range(len(values))] == values
+    times, _ = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
+    path = fetch(server, times[0], times[-1], 1, tmp_path / "gpus.json")
+    run = perfkit.load(path)
+    assert "memory_temperature_c" not in set(run.samples["metric"])  # the GPU does not support it
+    assert any("values are missing" in note for note in run.notes)
+    assert not [word for word in ("trainer-7f", "team-a") if word in path.read_text()]
+    assert ["NVIDIA A100-SXM4-80GB"] * 4 == run.devices["name"].tolist()
+    # A label matcher of the caller is added to the query.
+    path = fetch(server, times[0], times[-1], 1, tmp_path / "one.json", match='Hostname="node10"')
+    assert {0} == set(perfkit.load(path).samples["rank"])
+    assert "node2" not in path.read_text()
+    # 20,001 points need three queries: every point since the first scrape is there, once.
+    times, values = stored(server, "DCGM_FI_DEV_FB_USED", "node2")
+    end = times[-1]
+    path = fetch(server, end - 200, end, 0.01, tmp_path / "gpus.json", match='Hostname="node2",gpu="0"')
+    result = json.loads(path.read_text())["data"]["result"]
+    used = next(one["values"] for one in result if one["metric"]["__name__"] == "DCGM_FI_DEV_FB_USED")
+    at = np.array([t for t, _ in used])
+    assert times[0] <= at[0] < times[0] + 0.011
+    assert np.diff(at) == pytest.approx(0.01, abs=1e-6)
+    assert {float(v) for _, v in used} == set(values)
 
 
 @pytest.mark.parametrize(
@@ -264,28 +273,7 @@ def test_fetched_values_are_those_stored(
     assert [values[i] * scale for i in before] == pytest.approx(found["value"].tolist())
 
 
-def test_what_is_blank_is_missing_and_private_labels_are_not_kept(server: str, tmp_path: Path) -> None:
-    times, _ = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
-    path = fetch(server, times[0], times[-1], 1, tmp_path / "gpus.json")
-    run = perfkit.load(path)
-    assert "memory_temperature_c" not in set(run.samples["metric"])  # the GPU does not support it
-    assert any("values are missing" in note for note in run.notes)
-    assert not [word for word in ("trainer-7f", "team-a") if word in path.read_text()]
-    assert ["NVIDIA A100-SXM4-80GB"] * 4 == run.devices["name"].tolist()
-    # A label matcher of the caller is added to the query.
-    path = fetch(server, times[0], times[-1], 1, tmp_path / "one.json", match='Hostname="node10"')
-    assert {0} == set(perfkit.load(path).samples["rank"])
-    assert "node2" not in path.read_text()
-
-
-def test_the_command_records(server: str, tmp_path: Path) -> None:
-    out = tmp_path / "new" / "gpus.json"
-    result = command(server, "--start", time.time() - 5, "--step", "0.25", "--out", out)  # the end is now
-    assert (0, f"{out}\n") == (result.exit_code, result.output)
-    assert "samples" in CliRunner().invoke(main, ["inspect", str(out)]).output
-
-
-def test_a_range_without_gpus_names_the_metrics_there(server: str, tmp_path: Path) -> None:
+def test_the_command_records_and_says_what_the_server_refuses(server: str, tmp_path: Path) -> None:
     now = time.time()
     with pytest.raises(ReadError, match=r"no GPU metric .* where job=\"none\" \(metrics there: DCGM_FI_DEV_ENFORCED"):
         fetch(server, now - 60, now, 1, tmp_path / "gpus.json", match='job="none"')
@@ -294,16 +282,7 @@ def test_a_range_without_gpus_names_the_metrics_there(server: str, tmp_path: Pat
     with pytest.raises(ReadError, match=r"Prometheus refused the query .*parse error"):
         fetch(server, 0, 60, 1, tmp_path / "gpus.json", match="Hostname==")
     assert [] == list(tmp_path.iterdir())
-
-
-def test_more_points_than_a_query_may_have(server: str, tmp_path: Path) -> None:
-    """20,001 points need three queries: every point since the first scrape is there, once."""
-    times, values = stored(server, "DCGM_FI_DEV_FB_USED", "node2")
-    end = times[-1]
-    path = fetch(server, end - 200, end, 0.01, tmp_path / "gpus.json", match='Hostname="node2",gpu="0"')
-    result = json.loads(path.read_text())["data"]["result"]
-    used = next(one["values"] for one in result if one["metric"]["__name__"] == "DCGM_FI_DEV_FB_USED")
-    at = np.array([t for t, _ in used])
-    assert times[0] <= at[0] < times[0] + 0.011
-    assert np.diff(at) == pytest.approx(0.01, abs=1e-6)
-    assert {float(v) for _, v in used} == set(values)
+    out = tmp_path / "new" / "gpus.json"
+    result = command(server, "--start", time.time() - 5, "--step", "0.25", "--out", out)  # the end is now
+    assert (0, f"{out}\n") == (result.exit_code, result.output)
+    assert "samples" in CliRunner().invoke(main, ["inspect", str(out)]).output

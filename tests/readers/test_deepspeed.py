@@ -25,7 +25,6 @@ def read(path: Path, lines: list[str], prefix: str = "") -> Profile:
 
 
 def figures(profile: Profile) -> dict[str, float]:
-    """The values of a report by metric."""
     samples = profile.table("SAMPLES")
     assert samples["metric"].is_unique
     return dict(zip(samples["metric"], samples["value"], strict=True))
@@ -36,7 +35,7 @@ def reported(path: Path, **told: str) -> dict[str, float]:
     return figures(read(path, files.report({label.replace("_", " "): value for label, value in told.items()})))
 
 
-def test_a_report_is_read_in_base_units(tmp_path: Path) -> None:
+def test_reports_are_read_in_base_units(tmp_path: Path) -> None:
     profile = read(tmp_path, files.report())
     expected = {
         "world_size_count": 2,
@@ -64,9 +63,6 @@ def test_a_report_is_read_in_base_units(tmp_path: Path) -> None:
     told = {"fwd FLOPs per GPU = 2 * fwd MACs per GPU": "100 G", "fwd latency": "2 ms"}
     told["fwd FLOPS per GPU = fwd FLOPs per GPU / fwd latency"] = "50 TFLOPS"
     assert {"forward_flops": 1e11, "forward_ns": 2e6, "forward_flops_per_s": 5e13} == reported(tmp_path, **told)
-
-
-def test_units_of_parameters_and_times(tmp_path: Path) -> None:
     for printed, value in {
         **dict.fromkeys(("2.39 B", "2.39 G"), 2.39e9),
         **dict.fromkeys(("61.71 k", "61.71 K"), 61710.0),
@@ -80,32 +76,6 @@ def test_units_of_parameters_and_times(tmp_path: Path) -> None:
     for model, value in (("17.1 B", 17.1e9), ("0", 2.14e9)):
         parts = {"params per GPU": "2.14 B", "params of model = params per GPU * mp_size": model}
         assert value == figures(read(tmp_path, files.report(parts)))["model_parameters_count"]
-
-
-def test_impossible_figures_are_left_out(tmp_path: Path) -> None:
-    """DeepSpeed can print negative times and rates from them: none becomes a sample, and the note names them."""
-    told = {
-        "bwd latency": "-2.9601e+08 us",
-        "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency": "-7.49758e+17 uFLOPS",
-        "step latency": "0",
-        "samples/second": "-0.5",
-    }
-    profile = read(tmp_path, files.report({**files.NEW, **told}))
-    assert not {"backward_ns", "backward_flops_per_s", "step_ns", "samples_per_s"} & set(figures(profile))
-    assert (f"left out as impossible (0 or negative): {', '.join(told)}",) == profile.notes
-    # Without wall_clock_breakdown a report ends with the forward pass.
-    later = ("bwd", "fwd+", "step", "iter")
-    forward = {label: value for label, value in files.NEW.items() if not label.startswith(later)}
-    (missing,) = read(tmp_path, files.report(forward)).missing
-    assert ("SAMPLES.backward_ns", '"wall_clock_breakdown": true for DeepSpeed') == (missing.table, missing.record)
-
-
-@pytest.mark.parametrize("prefix", ["", "vm-07-14: ", "[1,0]<stdout>:", "0: ", "[default0]:"])
-def test_launchers_may_stand_before_lines(prefix: str, tmp_path: Path) -> None:
-    path = files.written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
-    assert deepspeed.sniff(path)
-    found = deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
-    assert (2e6, 1000e6) == (found["forward_ns"], found["iteration_ns"])
 
 
 def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
@@ -128,25 +98,43 @@ def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
         deepspeed.read(path)
     with pytest.raises(ReadError, match=r"train\.log: a title of DeepSpeed's Flops Profiler and no figure after it"):
         read(tmp_path, files.report({}))
-
-
-def test_files_are_claimed_by_what_they_say(tmp_path: Path) -> None:
+    for prefix in ["", "vm-07-14: ", "[1,0]<stdout>:", "0: ", "[default0]:"]:
+        path = files.written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
+        assert deepspeed.sniff(path)
+        found = deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
+        assert (2e6, 1000e6) == (found["forward_ns"], found["iteration_ns"])
     noise = ["x" * 99] * 5000
     for name, lines in (("a", files.report()), ("b", files.training())):
         assert "deepspeed" == recognise(files.written(tmp_path / name, [*noise, *lines]))
     about = ["DeepSpeed Flops Profiler", "iteration 1/2 |", "elapsed time per iteration (ms): 5"]
     assert not deepspeed.sniff(files.written(tmp_path / "c", about))
+    # DeepSpeed can print negative times and rates from them: none becomes a sample, and the note names them.
+    told = {
+        "bwd latency": "-2.9601e+08 us",
+        "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency": "-7.49758e+17 uFLOPS",
+        "step latency": "0",
+        "samples/second": "-0.5",
+    }
+    profile = read(tmp_path, files.report({**files.NEW, **told}))
+    assert not {"backward_ns", "backward_flops_per_s", "step_ns", "samples_per_s"} & set(figures(profile))
+    assert (f"left out as impossible (0 or negative): {', '.join(told)}",) == profile.notes
+    # Without wall_clock_breakdown a report ends with the forward pass.
+    later = ("bwd", "fwd+", "step", "iter")
+    forward = {label: value for label, value in files.NEW.items() if not label.startswith(later)}
+    (missing,) = read(tmp_path, files.report(forward)).missing
+    assert ("SAMPLES.backward_ns", '"wall_clock_breakdown": true for DeepSpeed') == (missing.table, missing.record)
+    for value in ["2 parsecs", "two ms", "2 2 ms", "1e999 ms"]:
+        profile = read(tmp_path, files.report({**files.NEW, "fwd latency": value}))
+        assert "left out, their value is no number with a unit: fwd latency" in profile.notes
+        assert "forward_ns" not in figures(profile)
 
 
 LABELS = {"params per gpu": "model_parameters_count", "fwd flops per GPU": "forward_flops", "fwd latency": "forward_ns"}
 LABELS |= {"bwd latency": "backward_ns", "step latency": "step_ns", "iter latency": "iteration_ns"}
 
 
-def test_the_report_of_bert_is_its_truth(profiles: Path) -> None:
-    """Every figure of BERT-Large on an A100 is the printed one in base units, and fits the others.
-
-    3 x 6279.86 GFLOP in 76.67 + 108.02 ms are 102.0 TFLOP/s; 80 samples in 184.73 ms are 433.07 per second.
-    """
+def test_bert_and_megatron_are_their_truth(profiles: Path) -> None:
+    # 3 x 6279.86 GFLOP in 76.67 + 108.02 ms are 102.0 TFLOP/s; 80 samples in 184.73 ms are 433.07 per second.
     told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{REPORT}.truth.json").read_text("utf-8"))
     pairs = {label.partition(" =")[0]: value.split() for label, value in told["pairs"].items() if "/ " not in label}
     found = figures(deepspeed.read(profiles / "monitor" / REPORT))
@@ -160,6 +148,20 @@ def test_the_report_of_bert_is_its_truth(profiles: Path) -> None:
     both = found["forward_ns"] + found["backward_ns"]
     assert rates[2] == pytest.approx(3 * found["forward_flops"] / both * 1e9, rel=1e-4)
     assert found["samples_per_s"] == pytest.approx(80 / found["iteration_ns"] * 1e9, rel=1e-4)
+    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{MEGATRON}.truth.json").read_text("utf-8"))
+    profile = deepspeed.read(profiles / "monitor" / MEGATRON)
+    samples = profile.table("SAMPLES")
+    units = {"iteration_ns": ("ms_per_iteration", 1e6), "samples_per_s": ("samples_per_second", 1)}
+    for metric, (key, unit) in {**units, "training_flops_per_s": ("tflops", 1e12)}.items():
+        values = samples[samples["metric"] == metric]["value"] / unit
+        stated = pd.Series(told[key])
+        assert told["iterations"] == len(values) == stated["n"]
+        assert values.mean() == pytest.approx(stated["mean"], rel=1e-12)
+        assert (values.min(), values.max()) == pytest.approx((stated["min"], stated["max"]), rel=1e-12)
+    assert [(0, 16.0)] == series(profile, "world_size_count")
+    seconds = 1e-9 * samples[samples["metric"] == "iteration_ns"]["value"].to_numpy()
+    tokens = samples[samples["metric"] == "tokens_per_s"]["value"].to_numpy()
+    assert (tokens * seconds) == pytest.approx([2048 * 2048] * 5, rel=1e-4)  # the global batch, from rounded rates
 
 
 @pytest.mark.parametrize("name", [REPORT, "deepspeed_flops_profiler_megatron_gpt.txt"])
@@ -201,13 +203,6 @@ def test_modules_in_the_format_of_later_versions(tmp_path: Path) -> None:
     assert 1 == pytest.approx(own["share_frac"].sum())
 
 
-@pytest.mark.parametrize("value", ["2 parsecs", "two ms", "2 2 ms", "1e999 ms"])
-def test_a_figure_that_is_no_number_with_a_unit_is_named(value: str, tmp_path: Path) -> None:
-    profile = read(tmp_path, files.report({**files.NEW, "fwd latency": value}))
-    assert "left out, their value is no number with a unit: fwd latency" in profile.notes
-    assert "forward_ns" not in figures(profile)
-
-
 MEGATRON = "superbench__megatron_deepspeed.log"
 SECOND = 10**9
 
@@ -218,7 +213,7 @@ def series(profile: Profile, metric: str) -> list[tuple[int, float]]:
     return list(zip(rows["time_ns"], rows["value"], strict=True))
 
 
-def test_iterations_follow_each_other(tmp_path: Path) -> None:
+def test_iterations_and_their_times(tmp_path: Path) -> None:
     profile = read(tmp_path, files.training())
     at = [0, SECOND // 2, SECOND * 3 // 4]
     for metric, expected in {
@@ -238,9 +233,6 @@ def test_iterations_follow_each_other(tmp_path: Path) -> None:
     assert [(0, 32.0), (5 * SECOND, 32.0)] == series(profile, "samples_per_s")
     assert [32.0 * 4096] * 2 == [value for _, value in series(profile, "tokens_per_s")]
     assert [300.1e12] * 2 == [value for _, value in series(profile, "training_flops_per_s")]
-
-
-def test_time_stamps_are_wall_clock_time(tmp_path: Path) -> None:
     stamps = ("[2025-01-31 12:00:00]", "[2025-01-31 12:00:07.5]")  # a checkpoint may have been written in between
     lines = [f" {stamp}{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps)]
     profile = read(tmp_path, lines)
@@ -250,8 +242,6 @@ def test_time_stamps_are_wall_clock_time(tmp_path: Path) -> None:
     mixed = read(tmp_path, [lines[0], files.timed(2, 500.0), lines[0].replace("-31", "-99").replace(" 0/", " 3/")])
     assert mixed.capture["t0_unix_ns"].isna().all()
 
-
-def test_times_of_repeated_and_impossible_iterations(tmp_path: Path) -> None:
     def times(*lines: str) -> list[int]:
         return [time for time, _ in series(read(tmp_path, [*lines]), "iteration_ns")]
 
@@ -263,26 +253,16 @@ def test_times_of_repeated_and_impossible_iterations(tmp_path: Path) -> None:
     for ms in ("0.0", "-5.0", "1e99", "nan", "9" * 30):  # a time that no iteration takes is not read
         lines = [files.iteration(1, **{"elapsed_time_per_iteration_(ms)": ms}), files.timed(2, 500.0)]
         assert [(0, 5e8)] == series(read(tmp_path, lines), "iteration_ns")
+    for wrong in ["1970-01-01 00:00:05", "9999-12-31 23:59:59", "2025-13-41 00:00:00"]:
+        stamps = ("2025-01-31 12:00:00", wrong, "2025-01-31 12:00:09")
+        profile = read(tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)])
+        assert [0, SECOND // 2, SECOND] == [time for time, _ in series(profile, "iteration_ns")]
+        assert profile.capture["t0_unix_ns"].isna().all()
+        note = "time stamps that cannot be (1, first in line 2): times are the sums of the iterations instead"
+        assert note in profile.notes
 
 
-def test_the_training_of_megatron_is_its_truth(profiles: Path) -> None:
-    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{MEGATRON}.truth.json").read_text("utf-8"))
-    profile = deepspeed.read(profiles / "monitor" / MEGATRON)
-    samples = profile.table("SAMPLES")
-    units = {"iteration_ns": ("ms_per_iteration", 1e6), "samples_per_s": ("samples_per_second", 1)}
-    for metric, (key, unit) in {**units, "training_flops_per_s": ("tflops", 1e12)}.items():
-        values = samples[samples["metric"] == metric]["value"] / unit
-        stated = pd.Series(told[key])
-        assert told["iterations"] == len(values) == stated["n"]
-        assert values.mean() == pytest.approx(stated["mean"], rel=1e-12)
-        assert (values.min(), values.max()) == pytest.approx((stated["min"], stated["max"]), rel=1e-12)
-    assert [(0, 16.0)] == series(profile, "world_size_count")
-    seconds = 1e-9 * samples[samples["metric"] == "iteration_ns"]["value"].to_numpy()
-    tokens = samples[samples["metric"] == "tokens_per_s"]["value"].to_numpy()
-    assert (tokens * seconds) == pytest.approx([2048 * 2048] * 5, rel=1e-4)  # the global batch, from rounded rates
-
-
-def test_a_training_that_ends_early_or_lacks_iterations_says_so(tmp_path: Path) -> None:
+def test_what_a_training_lacks_is_noted(tmp_path: Path) -> None:
     def notes(*numbers: int, last: int = 100) -> tuple[str, ...]:
         return read(tmp_path, [files.timed(n, 500.0).replace("100 |", f"{last} |", 1) for n in numbers]).notes
 
@@ -291,41 +271,19 @@ def test_a_training_that_ends_early_or_lacks_iterations_says_so(tmp_path: Path) 
     assert ("lines of iterations are missing (2, first between 20 and 50, line 3)",) == notes(
         10, 20, *range(50, 101, 10)
     )
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
+    # No time, a time of no length, or iteration 2 of 1: the line is left out, and the note names it.
+    for old, new in [
         *(("500.0", "1e-9"), ("500.0", "none"), ("elapsed time per iteration", "elapsed t")),
         *(("/     100", "/       1"), (" iteration ", " itera")),
-    ],
-)
-def test_a_damaged_line_is_counted_with_its_number(old: str, new: str, tmp_path: Path) -> None:
-    """No time, a time of no length, or iteration 2 of 1: the line is left out, and the note names it."""
-    wrong = files.timed(2, 500.0).replace(old, new, 1)
-    profile = read(tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)])
-    assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
-    expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
-    assert expected in profile.notes
-
-
-@pytest.mark.parametrize("wrong", ["1970-01-01 00:00:05", "9999-12-31 23:59:59", "2025-13-41 00:00:00"])
-def test_a_stamp_that_cannot_be_is_noted(wrong: str, tmp_path: Path) -> None:
-    stamps = ("2025-01-31 12:00:00", wrong, "2025-01-31 12:00:09")
-    profile = read(tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)])
-    assert [0, SECOND // 2, SECOND] == [time for time, _ in series(profile, "iteration_ns")]
-    assert profile.capture["t0_unix_ns"].isna().all()
-    note = "time stamps that cannot be (1, first in line 2): times are the sums of the iterations instead"
-    assert note in profile.notes
-
-
-def test_bytes_that_are_no_text_are_noted_with_their_line(tmp_path: Path) -> None:
+    ]:
+        wrong = files.timed(2, 500.0).replace(old, new, 1)
+        profile = read(tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)])
+        assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
+        expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
+        assert expected in profile.notes
     path = files.written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])  # of progress
     path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
     assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes
-
-
-def test_long_words_take_no_time(tmp_path: Path) -> None:
     line = files.timed(1, 500.0, TFLOPs=100.0)  # a long word is passed over once, not once per letter
     profile = read(tmp_path, [line.replace(" | learning", f" | {'y' * 1_000_000} | learning")])
     assert [(0, 1e14)] == series(profile, "training_flops_per_s")

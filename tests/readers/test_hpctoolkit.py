@@ -1,7 +1,9 @@
-"""HPCToolkit databases: what is claimed, and the tables by values made by hand."""
+"""HPCToolkit databases: what is claimed, the tables by values made by hand, and what is damaged or cut."""
 
 from __future__ import annotations
 
+import random
+import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ TIME = {(1, "CPUTIME (sec)"): 1.0}
 
 
 def calltree(folder: Path, *contexts: Context) -> pd.DataFrame:
-    """CALLTREE of contexts below one entry point, by node."""
     return read(folder, entry(1, "main thread", *contexts)).table("CALLTREE").set_index("node")
 
 
@@ -41,7 +42,7 @@ def test_contexts_are_below_what_encloses_them(tmp_path: Path) -> None:
     assert {1: (None, 0), 9: (1, 1), 2: (9, 2), 5: (2, 3), 3: (2, 3)} == found
 
 
-def test_what_contexts_are_called(tmp_path: Path) -> None:
+def test_names_and_kinds_of_contexts(tmp_path: Path) -> None:
     name = "void k<float, 4>(std::array<char*, 3ul>) [libx.so]"  # functions keep their whole name
     step = line(3, "/src/a.cu", 7, instruction(5, "/lib/libx.so", 0x1A0), copied=False)
     tree = calltree(tmp_path / "a", function(2, name, step, loop(4, "/src/a.cu", 6, module="/lib/libx.so", offset=16)))
@@ -62,9 +63,6 @@ def test_what_contexts_are_called(tmp_path: Path) -> None:
     # The database's copy src/job/a.py is of /job/a.py; a file that is not copied may be called src/... as well.
     tree = calltree(tmp_path / "c", line(2, "src/job/a.py", 3, copied=True), line(3, "src/b.c", 4))
     assert ["/job/a.py", "src/b.c"] == tree.loc[[2, 3], "file"].tolist()
-
-
-def test_contexts_without_a_name_or_of_another_kind(tmp_path: Path) -> None:
     located = function(2, "", module="/lib/libx.so", offset=0x20, file="/src/a.c", line=1)
     tree = calltree(tmp_path / "a", located, function(3, "", file="/src/a.c", line=9), Context(4))
     assert ["libx.so@0x20", "a.c:9", "<unknown function>"] == tree.loc[[2, 3, 4], "name"].tolist()
@@ -82,17 +80,20 @@ def test_contexts_without_a_name_or_of_another_kind(tmp_path: Path) -> None:
     assert ["größe(日本語)", "caf\ufffd", "ж.py:3"] == tree.loc[[2, 3, 4], "name"].tolist()
 
 
-def test_a_deep_tree(tmp_path: Path) -> None:
-    assert list(range(5001)) == read(tmp_path, made.chain(5000)).table("CALLTREE")["depth"].tolist()
-
-
-@pytest.mark.parametrize("minor", [1, 7])
-def test_later_minor_versions_with_longer_structures(minor: int, tmp_path: Path) -> None:
-    plain, longer = (hpctoolkit.read(made.sample(tmp_path / str(pad), minor=minor, pad=pad)) for pad in (0, 24))
-    assert [f"database 4.{minor}"] == longer.capture["tool_version"].tolist()
-    assert list(plain.loaders) == list(longer.loaders)
-    for table in plain.loaders:
-        pd.testing.assert_frame_equal(plain.table(table), longer.table(table), check_exact=True)
+def test_versions_and_files_of_a_database(tmp_path: Path) -> None:
+    for minor in [1, 7]:
+        plain, longer = (hpctoolkit.read(made.sample(tmp_path / str(pad), minor=minor, pad=pad)) for pad in (0, 24))
+        assert [f"database 4.{minor}"] == longer.capture["tool_version"].tolist()
+        assert list(plain.loaders) == list(longer.loaders)
+        for table in plain.loaders:
+            pd.testing.assert_frame_equal(plain.table(table), longer.table(table), check_exact=True)
+    for absent in ["cct.db", "trace.db"]:
+        paths = [made.sample(tmp_path / name) for name in ("whole", "part")]
+        (paths[1] / absent).unlink()
+        whole, part = (hpctoolkit.read(path) for path in paths)
+        assert (absent == "cct.db") == any(note.startswith("cct.db is missing") for note in part.notes)
+        for table in set(whole.loaders) - {"TRACE"}:
+            assert whole.table(table).equals(part.table(table))
 
 
 # Metrics
@@ -122,11 +123,11 @@ def test_exclusive_is_what_the_children_do_not_have(tmp_path: Path) -> None:
     # The second of two metrics that differ in their unit alone keeps it in its name.
     found = metrics(tmp_path / "d", MAIN, {(1, "T (sec)"): 5.0, (1, "T (usec)"): 5.0}, metrics=["T (sec)", "T (usec)"])
     assert {(1, "T"): (5.0, 5.0), (1, "T (usec)"): (5.0, 5.0)} == found
+    assert list(range(5001)) == read(tmp_path, made.chain(5000)).table("CALLTREE")["depth"].tolist()
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "unit", "stored", "value"),
-    [
+def test_units_sums_and_stalls(tmp_path: Path) -> None:
+    for text, name, unit, stored, value in [
         *((f"T ({unit})", "T", "s", stored, 2.0) for unit, stored in (("sec", 2.0), ("msec", 2e3), ("nsec", 2e9))),
         *(("CPUTIME (usec)", "CPUTIME", "s", 2e6, 2.0), ("REALTIME (S)", "REALTIME", "s", 2.0, 2.0)),
         *((f"GXCOPY:H2D ({unit})", "GXCOPY:H2D", "bytes", 8.0, 8.0) for unit in "Bb"),
@@ -136,36 +137,36 @@ def test_exclusive_is_what_the_children_do_not_have(tmp_path: Path) -> None:
         *((metric, metric, unit, 8.0, 8.0) for metric, unit in (("GSAMP:TOT", "samples"), ("GKER:COUNT", "count"))),
         *((m, m, u, 8.0, 8.0) for m, u in (("GINS:STL_GMEM", "instructions"), ("GCYCLES:STL", "cycles"))),
         ("ENERGY (J)", "ENERGY (J)", "count", 8.0, 8.0),
-    ],
-)
-def test_units(text: str, name: str, unit: str, stored: float, value: float, tmp_path: Path) -> None:
-    profile = read(tmp_path, MAIN, metrics=[text], threads=[Thread(values={(1, text): stored})])
-    expected = [(name, unit, pytest.approx(value, rel=1e-15))]
-    for table in ("CALL_METRICS", "THREAD_METRICS"):
-        assert expected == rows(profile.table(table), "metric", "unit", "inclusive")
-
-
-@pytest.mark.parametrize(
-    ("ways", "found"),
-    [
+    ]:
+        profile = read(tmp_path, MAIN, metrics=[text], threads=[Thread(values={(1, text): stored})])
+        expected = [(name, unit, pytest.approx(value, rel=1e-15))]
+        for table in ("CALL_METRICS", "THREAD_METRICS"):
+            assert expected == rows(profile.table(table), "metric", "unit", "inclusive")
+    # Of two threads of 3 s each only the plain sum is taken; values are stored under the first of the ways.
+    for ways, found in [
         ([(0, "$$"), (1, "$$"), (0, "($$^2)")], [("CPUTIME", 6.0)]),
         *(([(1, "$$"), (0, "$$")], []), ([(0, "($$^2)"), (0, "$$")], [])),
-    ],
-)
-def test_statistics_beside_the_sum_are_no_metrics(ways: list[tuple[int, str]], found: object, tmp_path: Path) -> None:
-    """hpcprof can store minima and sums of squares too: of two threads of 3 s each, only the plain sum is taken.
-
-    The writer stores the values under the first of the ways to combine threads.
-    """
-    told = [Thread(values={(1, "CPUTIME (sec)"): 3.0})] * 2
-    profile = read(tmp_path, MAIN, threads=told, combine=ways)
-    assert found == rows(profile.table("CALL_METRICS"), "metric", "exclusive")
+    ]:
+        told = [Thread(values={(1, "CPUTIME (sec)"): 3.0})] * 2
+        profile = read(tmp_path, MAIN, threads=told, combine=ways)
+        assert found == rows(profile.table("CALL_METRICS"), "metric", "exclusive")
+    # Of 10 waits for memory the line's own are 4 and the inlined line's 6; sums over reasons are no reason.
+    for spelling in ["GINS:STL_{}", "GCYCLES:STL:{}"]:
+        names = [spelling.format(reason) for reason in ("GMEM", "IDEP", "ANY", "NONE")]
+        names += ["GCYCLES:STL", "GCYCLES:ISU:VEC"]
+        values = {(node, names[0]): v for node, v in ((1, 10.0), (2, 10.0), (3, 6.0))} | {
+            (1, n): 5.0 for n in names[1:]
+        }
+        tree = entry(1, "main thread", line(2, "a.cu", 1, line(3, "b.cu", 2)))
+        table = read(tmp_path, tree, metrics=names, threads=[Thread(values=values)]).table("STALLS")
+        expected = [(-1, 1, "idep", 5.0), (-1, 2, "gmem", 4.0), (-1, 3, "gmem", 6.0)]
+        assert expected == rows(table, "launch", "node", "reason", "value")
 
 
 # Threads
 
 
-def test_threads_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
+def test_metrics_of_threads(tmp_path: Path) -> None:
     def threads(name: str, *identities: tuple[tuple[str, int], ...]) -> pd.DataFrame:
         told = [Thread(identity, TIME) for identity in identities]
         return read(tmp_path / name, MAIN, threads=told).table("THREADS")
@@ -181,9 +182,6 @@ def test_threads_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
     ] == rows(threads("a", one, stream, device, ()), "thread", "kind", "name", "mpi_rank")
     nodes = threads("b", (("NODE", 5), ("THREAD", 0)), (("NODE", 6), ("THREAD", 0)))  # only if there are several
     assert ["node 5 thread 0", "node 6 thread 0"] == nodes["name"].tolist()
-
-
-def test_metrics_of_threads_by_entry_point(tmp_path: Path) -> None:
     # Every thread's value below every entry point; the stream has none. Metrics have other numbers than in sums.
     table = hpctoolkit.read(made.sample(tmp_path / "a")).table("THREAD_METRICS")
     time = table[table["metric"] == "CPUTIME"]
@@ -203,25 +201,13 @@ def test_metrics_of_threads_by_entry_point(tmp_path: Path) -> None:
 # Stalls
 
 
-@pytest.mark.parametrize("spelling", ["GINS:STL_{}", "GCYCLES:STL:{}"])
-def test_stalls_are_what_contexts_have_themselves(spelling: str, tmp_path: Path) -> None:
-    """Of 10 waits for memory the line's own are 4 and the inlined line's 6; sums over reasons are no reason."""
-    names = [spelling.format(reason) for reason in ("GMEM", "IDEP", "ANY", "NONE")]
-    names += ["GCYCLES:STL", "GCYCLES:ISU:VEC"]
-    values = {(node, names[0]): v for node, v in ((1, 10.0), (2, 10.0), (3, 6.0))} | {(1, n): 5.0 for n in names[1:]}
-    tree = entry(1, "main thread", line(2, "a.cu", 1, line(3, "b.cu", 2)))
-    table = read(tmp_path, tree, metrics=names, threads=[Thread(values=values)]).table("STALLS")
-    expected = [(-1, 1, "idep", 5.0), (-1, 2, "gmem", 4.0), (-1, 3, "gmem", 6.0)]
-    assert expected == rows(table, "launch", "node", "reason", "value")
-
-
 # Traces
 
 
 STRETCH = ("thread", "start_ns", "dur_ns", "node", "ended")
 
 
-def test_a_stretch_lasts_until_the_next(tmp_path: Path) -> None:
+def test_a_stretch_lasts_until_the_next_of_its_thread(tmp_path: Path) -> None:
     def trace(name: str, *elements: tuple[int, int]) -> Profile:
         return read(tmp_path / name, MAIN, threads=[Thread(values=TIME, trace=elements)])
 
@@ -235,9 +221,6 @@ def test_a_stretch_lasts_until_the_next(tmp_path: Path) -> None:
     assert "TRACE" not in profile.loaders
     assert "TRACE" in [m.table for m in profile.missing]
     assert profile.capture["t0_unix_ns"].isna().all()
-
-
-def test_the_traces_of_threads_stay_apart(tmp_path: Path) -> None:
     # Thread 1 is seen from 0, thread 2 from 500, the stream from 1500 ns; the end of one is not that of the next.
     assert [
         *((1, 0, 1000, 3, False), (1, 1000, 2000, 4, True), (1, 4000, 0, 4, False)),
@@ -267,7 +250,7 @@ def test_what_a_database_lacks(tmp_path: Path) -> None:
     assert "How much CPU time did each call path take?" in [m.what for m in perfkit.load(path).missing]
 
 
-def test_a_database_that_does_not_add_up_is_read_with_a_note(tmp_path: Path) -> None:
+def test_what_does_not_add_up_or_was_lost_is_said(tmp_path: Path) -> None:
     key, whole = (1, "CPUTIME (sec)"), (0, "CPUTIME (sec)")
     profile = read(tmp_path / "a", MAIN, summary={key: 3.0, whole: 4.0})
     assert [3.0] == profile.table("CALL_METRICS")["inclusive"].tolist()
@@ -280,8 +263,6 @@ def test_a_database_that_does_not_add_up_is_read_with_a_note(tmp_path: Path) -> 
     notes = read(tmp_path / "c", MAIN, metrics=names, summary=summary).notes
     assert ["M0: the", "M1: the", "M2: the", "2 more "] == [note[:7] for note in notes]
 
-
-def test_lost_samples_and_simulations_are_said(tmp_path: Path) -> None:
     def notes(name: str, **values: float) -> tuple[str, ...]:
         told = {(1, f"GSAMP:{metric}"): value for metric, value in values.items()}
         return read(tmp_path / name, MAIN, metrics=[m for _, m in told], threads=[Thread(values=told)]).notes
@@ -297,16 +278,6 @@ def test_lost_samples_and_simulations_are_said(tmp_path: Path) -> None:
 # Files and runs
 
 
-@pytest.mark.parametrize("absent", ["cct.db", "trace.db"])
-def test_files_a_database_can_do_without(absent: str, tmp_path: Path) -> None:
-    paths = [made.sample(tmp_path / name) for name in ("whole", "part")]
-    (paths[1] / absent).unlink()
-    whole, part = (hpctoolkit.read(path) for path in paths)
-    assert (absent == "cct.db") == any(note.startswith("cct.db is missing") for note in part.notes)
-    for table in set(whole.loaders) - {"TRACE"}:
-        assert whole.table(table).equals(part.table(table))
-
-
 def test_meta_db_stands_for_its_database(tmp_path: Path) -> None:
     path = made.sample(tmp_path) / "meta.db"
     (tmp_path / "hpctoolkit.db").touch()  # HPCToolkit leaves this empty file beside the others
@@ -315,8 +286,13 @@ def test_meta_db_stands_for_its_database(tmp_path: Path) -> None:
     assert hpctoolkit.read(tmp_path).table("CALL_METRICS").equals(perfkit.load(path).call_metrics)
 
 
-def test_a_database_beside_other_captures(tmp_path: Path) -> None:
-    """Measurements are left out with a note, and so is a database without a kernel of the export beside it."""
+def measured(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "app-000000-000-7f0100-42-0.hpcrun").write_bytes(b"HPCRUN-profile____")
+    return folder
+
+
+def test_databases_beside_others_and_measurements(tmp_path: Path) -> None:
     nsys.sqlite(tmp_path / "run.sqlite", nsys.capture())
     made.sample(tmp_path / "hpctoolkit-app-database")
     measured(tmp_path / "hpctoolkit-app-measurements")
@@ -325,36 +301,28 @@ def test_a_database_beside_other_captures(tmp_path: Path) -> None:
     assert any("hpctoolkit-app-database" in note and "kernel" in note for note in run.notes), run.notes
     assert len(run.kernels) > 0
     assert any("left out what is no profile (hpctoolkit-app-measurements)" in note for note in run.notes)
-
-
-def measured(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "app-000000-000-7f0100-42-0.hpcrun").write_bytes(b"HPCRUN-profile____")
-    return folder
-
-
-def test_measurements_are_not_a_database(tmp_path: Path) -> None:
-    folder = measured(tmp_path / "hpctoolkit-app-measurements")
+    folder = measured(tmp_path / "alone" / "hpctoolkit-app-measurements")
     assert not hpctoolkit.sniff(folder)
-    for given in (folder, tmp_path):
-        words = r"app-measurements: these are HPCToolkit's measurements.*`hpcprof -o DATABASE"
-        with pytest.raises(ReadError, match=words):
+    for given in (folder, folder.parent):
+        with pytest.raises(
+            ReadError, match=r"-measurements: these are HPCToolkit's measurements.*`hpcprof -o DATABASE"
+        ):
             perfkit.load(given)
 
 
-def test_tables_are_made_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_trees: list[Any] = []
+def test_trees_are_made_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_trees: list[int] = []
     plain = hpctoolkit.calltree
-    monkeypatch.setattr(hpctoolkit, "calltree", lambda *a: made_trees.append(a) or plain(*a))
+    monkeypatch.setattr(hpctoolkit, "calltree", lambda *a: made_trees.append(1) or plain(*a))
     profile = hpctoolkit.read(made.sample(tmp_path))
     assert [] == made_trees
     for name in profile.loaders:
         profile.table(name)
-    assert 1 == len(made_trees)
+    assert [1] == made_trees
 
 
 def test_meta_db_is_given_back(tmp_path: Path) -> None:
-    """Once the tree is made nothing of meta.db stays in memory: here 5 MB of description."""
+    # Once the tree is made nothing of meta.db stays in memory: here 5 MB of description.
     path = made.database(tmp_path, [MAIN], threads=[Thread(values=TIME)], description="x" * 5_000_000)
     tracemalloc.start()
     profile = hpctoolkit.read(path)
@@ -363,3 +331,169 @@ def test_meta_db_is_given_back(tmp_path: Path) -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 1_000_000
+
+
+FILES = ["cct.db", "meta.db", "profile.db", "trace.db"]
+GENERAL, IDENTITIES, METRICS, CONTEXT, STRINGS, MODULES, SOURCES, FUNCTIONS = range(8)
+AGAIN = "Copy the database again, or make it anew with `hpcprof`."
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_are_empty_cut_or_of_another_kind_or_version(name: str, tmp_path: Path) -> None:
+    path = made.sample(tmp_path) / name
+    whole, other = path.read_bytes(), (tmp_path / FILES[FILES.index(name) - 1]).read_bytes()
+    path.write_bytes(b"")  # copying over a slow link, or a limit on file sizes, leaves such files
+    assert f"{path}: the file is empty (0 bytes). {AGAIN}" == error(tmp_path)
+    path.write_bytes(whole[: len(whole) - 20])
+    assert error(tmp_path).startswith(f"{path}: ")
+    path.write_bytes(whole[:-4])
+    assert f"{path}: the file ends with {whole[-12:-4]!r}, not {whole[-8:]!r}: it is cut. {AGAIN}" == error(tmp_path)
+    # A file that lost a part in its middle still has its footer: its sections tell.
+    path.write_bytes(whole)
+    patch = Patch(path)
+    patch.set("Q", 16, 1 << 40)
+    assert f"a section ends at byte {patch.section(0) + (1 << 40)}, the file has {len(patch.data)}: " in error(tmp_path)
+    path.write_bytes(other)
+    assert error(tmp_path).startswith(f"{path}: the file starts with {other[:14]!r}, not b'HPCTOOLKIT")
+    # Where fields are changes with the major version.
+    for major in (3, 5):
+        path.write_bytes(whole)
+        Patch(path).set("B", 14, major)
+        assert f"{path}: the format is {major}.0, perfkit reads 4.x. " in error(tmp_path)
+    if name in ("meta.db", "profile.db"):  # without the tree or its values there is no database
+        path.unlink()
+        assert f"{path}: the database lacks this file. {AGAIN}" == error(tmp_path)
+
+
+def test_one_file_of_a_database_is_not_the_database(tmp_path: Path) -> None:
+    path = made.sample(tmp_path) / "profile.db"
+    assert not hpctoolkit.sniff(path)
+    assert f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {tmp_path}." == error(path)
+    (tmp_path / "trace.db").unlink()
+    (tmp_path / "trace.db").mkdir()  # it cannot be opened
+    assert error(tmp_path).startswith(f"{tmp_path / 'trace.db'}: the file ")
+
+
+def everything(path: Path) -> None:
+    run = perfkit.load(path)
+    for name in run.profiles[0].loaders:
+        run.table(name)
+
+
+def error(path: Path) -> str:
+    """What reading everything says; one line with what to do."""
+    with pytest.raises(ReadError) as caught:
+        everything(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class Patch:
+    def __init__(self, path: Path) -> None:
+        self.path, self.data = path, bytearray(path.read_bytes())
+
+    def section(self, number: int) -> int:
+        return self.get("Q", 24 + 16 * number)
+
+    def get(self, form: str, at: int) -> int:
+        return int(struct.unpack_from(f"<{form}", self.data, at)[0])
+
+    def set(self, form: str, at: int, value: float) -> None:
+        struct.pack_into(f"<{form}", self.data, at, value)
+        self.path.write_bytes(bytes(self.data))
+
+
+# Trees that lead nowhere; below the entry point 1 is the function 2 with line 3, and that has line 4
+
+
+def tree(folder: Path) -> tuple[Patch, int, int]:
+    made.database(folder, [entry(1, "main thread", function(2, "f", line(3, "a.c", 1, line(4, "a.c", 2))))])
+    meta = Patch(folder / "meta.db")
+    root = meta.get("Q", meta.section(CONTEXT))
+    return meta, root, meta.get("Q", root + 8)
+
+
+UNFIT = "do not fit into their section, or are there twice"
+
+
+def test_pointers_that_lead_nowhere(tmp_path: Path) -> None:
+    def check(words: str, form: str, at: int, value: int) -> None:
+        tree(tmp_path)[0].set(form, at, value)
+        with pytest.raises(ReadError, match=f"meta.db: .*{words}"):
+            hpctoolkit.read(tmp_path).table("CALLTREE")
+
+    meta, root, first = tree(tmp_path)
+    meta.set("Q", first, meta.get("Q", root))
+    meta.set("Q", first + 8, first)  # the function is its own child
+    with pytest.raises(ReadError, match=UNFIT):
+        hpctoolkit.read(tmp_path).table("CALLTREE")
+    meta, root, first = tree(tmp_path)
+    functions, size = meta.section(FUNCTIONS), meta.get("Q", root)
+    check(UNFIT, "Q", first + 8, len(meta.data) + 8)  # children lie behind the end of the file
+    check(UNFIT, "Q", root, 1 << 62)  # they take more bytes than there are
+    check(UNFIT, "Q", root + 8, first + 1)  # they start at an odd byte
+    check("does not end with its array", "Q", root, size - 8)  # the last child is cut
+    # The context has a function, a file and a module, but not the bytes for them.
+    check("a context is shorter than its flags say", "B", first + 20, 7)
+    check("the context 3 is there more than once", "I", first + 16, 3)
+    check("the context 0 is there more than once", "I", first + 16, 0)  # which stands for the whole program
+    pointer = meta.get("Q", first + 32) + 8  # between two functions
+    check(r"a pointer to a function \(0x[0-9a-f]+\) points at none of the 1", "Q", first + 32, pointer)
+    check(f"a text would start at byte {1 << 40} and has no end", "Q", meta.get("Q", functions), 1 << 40)
+    # The name of the entry point starts in the footer, which no zero ends.
+    check("a text would start at byte .* and has no end", "Q", root + 24, len(meta.data) - 4)
+    check("the functions are 8 bytes apart, fewer than the 36 each takes", "H", functions + 12, 8)
+
+
+# Values and traces
+
+
+def profile(folder: Path) -> tuple[Patch, int]:
+    patch = Patch(made.sample(folder) / "profile.db")
+    return patch, patch.get("Q", patch.section(0))
+
+
+def test_values_and_traces_that_lead_nowhere(tmp_path: Path) -> None:
+    patch, first = profile(tmp_path)
+    patch.set("I", first + 40, 0)  # values would be taken for those of one thread
+    assert "profile.db: the first of 4 profiles is not the sum over all threads. " in error(tmp_path)
+    patch, first = profile(tmp_path)
+    patch.set("I", patch.get("Q", first + 24), 9)  # searching relies on the order: this is damage, not absent
+    assert "profile.db: the contexts of profile 0 are not in order. " in error(tmp_path)
+    patch, first = profile(tmp_path)
+    patch.set("Q", first + 8, len(patch.data))
+    assert "profile.db: the values of profile 0 would end at byte " in error(tmp_path)
+    for value in (float("nan"), float("inf")):
+        patch, first = profile(tmp_path)
+        patch.set("d", patch.get("Q", first + 8) + 2, value)
+        assert "profile.db: the values of profile 0 are not all numbers. " in error(tmp_path)
+    for form, at, value, words in (
+        ("I", 0, 99, "a trace is of profile 99, the database has 4. "),
+        *(("Q", at, value, "a trace would be from byte ") for at, value in ((8, 1 << 40), (16, 7))),
+    ):
+        patch = Patch(made.sample(tmp_path) / "trace.db")
+        patch.set(form, patch.get("Q", patch.section(0)) + at, value)
+        assert f"trace.db: {words}" in error(tmp_path)
+    for time, words in ((2000, "not in order of time"), (-1, "before the first or after the last")):
+        patch = Patch(made.sample(tmp_path) / "trace.db")
+        patch.set("Q", patch.get("Q", patch.get("Q", patch.section(0)) + 8), made.T0 + time)
+        assert words in error(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["meta.db", "profile.db", "trace.db"])
+def test_chance_damage_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    path = made.sample(tmp_path) / name
+    whole, chance = path.read_bytes(), random.Random(1)
+    said = []
+    for _ in range(40):
+        at = chance.randrange(len(whole) - 8)
+        replacement = chance.choice([b"\xff" * 8, bytes(8), chance.randbytes(8), struct.pack("<Q", at)])
+        path.write_bytes(whole[:at] + replacement + whole[at + 8 :])
+        try:
+            profile = hpctoolkit.read(tmp_path)
+            for table in profile.loaders:
+                profile.table(table)
+        except ReadError as e:
+            said.append(str(e))
+    assert 0 < len(said) < 40
+    assert all(message.startswith(f"{tmp_path}") for message in said)

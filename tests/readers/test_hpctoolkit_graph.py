@@ -48,15 +48,14 @@ def named(graph: hatchet.GraphFrame) -> pd.DataFrame:
 
 
 def at_roots(graph: hatchet.GraphFrame) -> pd.Series:
-    """The sum of every inclusive metric over the roots."""
     return graph.dataframe.loc[graph.graph.roots, sorted(graph.inc_metrics)].sum()
 
 
 # What it holds
 
 
-def test_there_is_a_node_per_context_of_every_entry_point() -> None:
-    """Hatchet's reader drops the worker and cuts names; here are both roots and all 11 contexts, in pre-order."""
+def test_nodes_and_columns() -> None:
+    # Hatchet's reader drops the worker and cuts names; here are both roots and all 11 contexts, in pre-order.
     graph, tree = toy(), callpaths.toy_tree()
     assert isinstance(graph, hatchet.GraphFrame)
     nodes = list(graph.graph.traverse())
@@ -68,10 +67,7 @@ def test_there_is_a_node_per_context_of_every_entry_point() -> None:
     expected = dict(zip(zip(tree["name"], tree["depth"], strict=True), parents, strict=True))
     above = {node: node.parents[0].frame["name"] if node.parents else None for node in nodes}
     assert expected == {(node.frame["name"], node._depth): parent for node, parent in above.items()}
-
-
-def test_columns_say_what_and_where() -> None:
-    """Unknown files and modules are "", unknown lines 0: Hatchet's queries compare texts and numbers only."""
+    # Unknown files and modules are "", unknown lines 0: Hatchet's queries compare texts and numbers only.
     frame = toy().dataframe
     columns = ["name", "type", "file", "line", "module", "entry_point"]
     assert columns == list(frame.columns[:6])
@@ -82,7 +78,7 @@ def test_columns_say_what_and_where() -> None:
     assert [object, object, object, np.int64] == [frame[column].dtype for column in columns[:4]]
 
 
-def test_metrics_are_inclusive_and_exclusive_with_their_units() -> None:
+def test_metrics_and_their_default() -> None:
     graph = toy()
     row = named(graph).loc[(MAIN, "at::mm(at::Tensor)")]
     assert (2.0, 2.0, 0.002, 0.0) == tuple(row[[CPU, "CPUTIME", GPU, "GPUOP"]])
@@ -95,15 +91,11 @@ def test_metrics_are_inclusive_and_exclusive_with_their_units() -> None:
     # What was not measured is 0, which Hatchet adds, compares, draws and rounds.
     assert 0.0 == named(graph).loc[(WORKER, "<gpu kernel>"), CPU]
     assert not graph.dataframe[graph.exc_metrics + graph.inc_metrics].isna().any(axis=None)
-
-
-@pytest.mark.parametrize(
-    ("metrics", "expected"), [(["GPUOP", "CPUTIME", "A"], CPU), (["GPUOP", "A"], GPU), (["B", "A"], "A (inc)")]
-)
-def test_the_default_metric_is_there(metrics: list[str], expected: str) -> None:
-    tree = callpaths.calltree({"node": 1, "name": MAIN})
-    rows = [(1, metric, "s", 1.0, 1.0) for metric in metrics]
-    assert expected == graph_frame(tree, callpaths.call_metrics(*rows)).default_metric
+    # CPU time, else GPU time, else the first by name.
+    for metrics, expected in [(["GPUOP", "CPUTIME", "A"], CPU), (["GPUOP", "A"], GPU), (["B", "A"], "A (inc)")]:
+        tree = callpaths.calltree({"node": 1, "name": MAIN})
+        rows = [(1, metric, "s", 1.0, 1.0) for metric in metrics]
+        assert expected == graph_frame(tree, callpaths.call_metrics(*rows)).default_metric
 
 
 def test_ranks_are_told_apart_and_arguments_stay() -> None:
@@ -144,7 +136,7 @@ def test_tables_that_do_not_belong_together_are_refused() -> None:
 # Hatchet's methods
 
 
-def test_names_stay_whole_in_trees_and_flame_graphs() -> None:
+def test_flame_graphs_groups_and_other_outputs() -> None:
     graph = chain(HOSTILE)
     shown = graph.tree(expand_name=True)
     assert all(name in shown for name in HOSTILE)
@@ -153,12 +145,30 @@ def test_names_stay_whole_in_trees_and_flame_graphs() -> None:
     lines = graph.to_flamegraph().splitlines()
     assert list(range(8)) == sorted(line.count("; ") for line in lines)
     assert all(line.endswith(" 1000000000") for line in lines)
+    train = f"{MAIN}; train; train.py:12"
+    stacks = {train: 1000000000, f"{train}; at::mm(at::Tensor)": 2000000000}
+    stacks |= {WORKER: 250000000, f"{WORKER}; backward()": 750000000}
+    graph = toy()
+    assert sorted(f"{stack} {ns}" for stack, ns in stacks.items()) == sorted(graph.to_flamegraph().splitlines())
+    # Bytes stay bytes; inclusive values on demand, as Hatchet.
+    copied = f"{train}; at::mm(at::Tensor); <gpu copyin>"
+    assert f"{copied} 8000000\n" == graph.to_flamegraph("GXCOPY:H2D")
+    assert f"{MAIN} 3000000000" in graph.to_flamegraph(CPU).splitlines()
+    assert "line 1000000000\n" in graph.to_flamegraph(name="type")
+    graph = toy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        groups = graph.groupby_aggregate("module", dict.fromkeys(graph.exc_metrics, "sum"))
+    assert {"", callpaths.PYTHON, "/lib/libtorch.so", "gpubins/a.gpubin"} == set(groups.dataframe["name"])
+    assert 4.0 == groups.dataframe["CPUTIME"].sum()
+    dot = graph.to_dot()
+    assert (11, 9) == (dot.count("label="), dot.count(" -> "))
+    assert 11 == len(json.loads(graph.to_json())["dataframe"])
+    assert 2 == len(graph.to_literal())
 
 
 @pytest.fixture
 def no_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let any start of a process fail."""
-
     def started(*_: object, **__: object) -> None:
         raise AssertionError("a process was started")
 
@@ -169,8 +179,8 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_process")
-def test_filter_takes_what_it_leaves_out_from_what_is_above() -> None:
-    """Without lines and functions of torch: of the main thread's 3 s nothing is left, of 2 ms on the GPU all."""
+def test_filter() -> None:
+    # Of the main thread's 3 s nothing is left without lines and functions of torch, of 2 ms on the GPU all.
     graph = toy()
     kept = graph.filter(lambda row: row["type"] in ("entry", "gpu_operation"))
     assert isinstance(kept, CallGraph)
@@ -188,20 +198,16 @@ def test_filter_takes_what_it_leaves_out_from_what_is_above() -> None:
         warnings.simplefilter("error")
         kept.dataframe[CPU] = -1.0
     assert 4.0 == at_roots(graph)[CPU]
+    # Hatchet's sets it to 1000 for the whole process; here only if told to.
+    for limit in [1500, 900]:
+        sys.setrecursionlimit(limit)
+        toy().filter(lambda row: row[CPU] > 0)
+        assert limit == sys.getrecursionlimit()
+        toy().filter(lambda row: row[CPU] > 0, rec_limit=2000)
+        assert 2000 == sys.getrecursionlimit()
 
 
-@pytest.mark.usefixtures("no_process")
-@pytest.mark.parametrize("limit", [1500, 900])
-def test_filter_leaves_the_recursion_limit(limit: int) -> None:
-    """Hatchet's sets it to 1000 for the whole process; here only if told to."""
-    sys.setrecursionlimit(limit)
-    toy().filter(lambda row: row[CPU] > 0)
-    assert limit == sys.getrecursionlimit()
-    toy().filter(lambda row: row[CPU] > 0, rec_limit=2000)
-    assert 2000 == sys.getrecursionlimit()
-
-
-def test_queries_of_both_dialects() -> None:
+def test_queries_sums_and_squash() -> None:
     cypher = 'MATCH (".", p)->("*")->(".", q) WHERE p."type" = "entry" AND q."name" = "<gpu kernel>"'
     for query in ([{"type": "entry"}, "*", {"name": "<gpu kernel>"}], cypher):
         paths = toy().filter(query)
@@ -210,10 +216,7 @@ def test_queries_of_both_dialects() -> None:
     # A missing text or number would end such a query with an exception.
     for condition in ({"file": ".*train.py"}, {"module": ""}, {"line": 12}, {"line": "> 0"}):
         assert "train.py:12" in toy().filter([condition]).dataframe["name"].tolist()
-
-
-def test_sums_over_subgraphs_equal_hatchets() -> None:
-    """In one pass what Hatchet adds up context by context, also for some columns into others."""
+    # In one pass what Hatchet adds up context by context, also for some columns into others.
     ours = toy()
     ours.dataframe[ours.inc_metrics] = -1.0
     theirs = hatchet.GraphFrame(ours.graph, ours.dataframe.copy(), ours.exc_metrics, ours.inc_metrics)
@@ -225,10 +228,7 @@ def test_sums_over_subgraphs_equal_hatchets() -> None:
     # Another function than the sum: the largest CPU time of a context alone, anywhere in the program, 2 s of mm.
     ours.subgraph_sum(["CPUTIME"], ["largest"], lambda x: x.max())
     assert [0.75, 2.0] == ours.dataframe.loc[sorted(ours.graph.roots), "largest"].tolist()
-
-
-def test_squash_adds_up_siblings_of_one_name() -> None:
-    """Hatchet takes contexts of one name and type below one parent for the same: 1 s and 2 s are 3 s."""
+    # Contexts of one name and type below one parent are the same to Hatchet.
     tree = callpaths.calltree({"node": 1, "name": MAIN}, *({"node": n, "parent": 1, "name": "f"} for n in (2, 3)))
     rows = [(1, "CPUTIME", "s", 3.0, 0.0), (2, "CPUTIME", "s", 1.0, 1.0), (3, "CPUTIME", "s", 2.0, 2.0)]
     graph = graph_frame(tree, callpaths.call_metrics(*rows))
@@ -236,8 +236,8 @@ def test_squash_adds_up_siblings_of_one_name() -> None:
     assert [3.0, 3.0] == graph.squash().dataframe[CPU].tolist()
 
 
-def test_arithmetic_changes_neither_frame() -> None:
-    """Frames that share a graph too, where Hatchet's difference is 0 in the frame it was taken from."""
+def test_arithmetic_and_copies() -> None:
+    # Frames that share a graph too, where Hatchet's difference is 0 in the frame it was taken from.
     graph = toy()
     before = at_roots(graph)
     for other in (graph, graph.copy(), graph.deepcopy(), toy()):
@@ -254,40 +254,11 @@ def test_arithmetic_changes_neither_frame() -> None:
     expected = [toy().squash().dataframe.to_dict("list"), (toy() - toy()).dataframe.to_dict("list")]
     with pd.option_context("mode.copy_on_write", True):
         assert expected == [toy().squash().dataframe.to_dict("list"), (toy() - toy()).dataframe.to_dict("list")]
-
-
-def test_copies_keep_their_class() -> None:
     graph = toy()
     assert {CallGraph} == {type(g) for g in (graph.copy(), graph.deepcopy(), graph.squash(), graph - graph)}
     assert graph.copy().graph is graph.graph
     assert graph.deepcopy().graph is not graph.graph
     assert graph.metadata == graph.deepcopy().squash().metadata
-
-
-def test_a_flame_graph_has_whole_nanoseconds_of_each_context_alone() -> None:
-    train = f"{MAIN}; train; train.py:12"
-    stacks = {train: 1000000000, f"{train}; at::mm(at::Tensor)": 2000000000}
-    stacks |= {WORKER: 250000000, f"{WORKER}; backward()": 750000000}
-    graph = toy()
-    assert sorted(f"{stack} {ns}" for stack, ns in stacks.items()) == sorted(graph.to_flamegraph().splitlines())
-    # Bytes stay bytes; inclusive values on demand, as Hatchet.
-    copied = f"{train}; at::mm(at::Tensor); <gpu copyin>"
-    assert f"{copied} 8000000\n" == graph.to_flamegraph("GXCOPY:H2D")
-    assert f"{MAIN} 3000000000" in graph.to_flamegraph(CPU).splitlines()
-    assert "line 1000000000\n" in graph.to_flamegraph(name="type")
-
-
-def test_groups_and_other_outputs_hold_every_context() -> None:
-    graph = toy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        groups = graph.groupby_aggregate("module", dict.fromkeys(graph.exc_metrics, "sum"))
-    assert {"", callpaths.PYTHON, "/lib/libtorch.so", "gpubins/a.gpubin"} == set(groups.dataframe["name"])
-    assert 4.0 == groups.dataframe["CPUTIME"].sum()
-    dot = graph.to_dot()
-    assert (11, 9) == (dot.count("label="), dot.count(" -> "))
-    assert 11 == len(json.loads(graph.to_json())["dataframe"])
-    assert 2 == len(graph.to_literal())
 
 
 # Deep call paths
@@ -333,7 +304,6 @@ def loaded(profiles: Path, name: str) -> tuple[Run, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_real_totals_equal_the_reference(name: str, profiles: Path) -> None:
-    """All metrics of all entry points, all contexts, and exclusive values that add up to the same."""
     run, truth = loaded(profiles, name)
     graph = run.call_graph
     assert graph is run.call_graph

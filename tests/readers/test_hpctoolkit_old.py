@@ -8,7 +8,6 @@ import re
 import struct
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import hatchet
@@ -30,7 +29,6 @@ def calltree(folder: Path) -> pd.DataFrame:
 
 
 def edited(folder: Path, before: str, after: str) -> Path:
-    """The database with one change in experiment.xml."""
     xml = folder / "experiment.xml"
     text = xml.read_text(encoding="utf-8")
     assert before in text
@@ -95,9 +93,6 @@ def test_contexts_are_those_of_hatchet(tmp_path: Path) -> None:
     # Line 21 of main follows the call into work.c: Hatchet gives it the file it met last.
     theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe.set_index("nid")["name"]
     assert "work.c:21" == theirs.loc[10].iloc[0]
-
-
-def test_names_are_kept_as_they_are(tmp_path: Path) -> None:
     names = ["operator<<(a&, b*)", '"quoted" & <b>bold</b>', "größe::测试()", "0x12:34", "{lambda()#1}; rm -rf"]
     folder = database(tmp_path / "a", *(function(2 + i, name) for i, name in enumerate(names)))
     assert names == calltree(folder)["name"].tolist()
@@ -111,7 +106,7 @@ def test_names_are_kept_as_they_are(tmp_path: Path) -> None:
 
 
 def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
-    """Four threads with 1 to 4 times 3, 4, 2 and 1 us: 30, 40, 20 and 10 us; above them sums."""
+    # Four threads with 1 to 4 times 3, 4, 2 and 1 us: 30, 40, 20 and 10 us; above them sums.
     metrics = old.read(sample(tmp_path / "db")).table("CALL_METRICS").set_index("node")
     assert {("CPUTIME", "s")} == set(listed(metrics, "metric", "unit"))
     inclusive = {2: 90, 4: 90, 5: 30, 6: 30, 8: 40, 9: 40, 10: 20, 11: 10, 12: 10}
@@ -124,12 +119,9 @@ def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
     folder = database(tmp_path / "loop", main)
     assert 13.0 == hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe["time"].sum()
     assert 10 * US == pytest.approx(old.read(folder).table("CALL_METRICS")["exclusive"].sum(), rel=1e-12)
-
-
-def test_units_are_those_of_the_names(tmp_path: Path) -> None:
-    """Hatchet calls us and s both `time`, the second over the first; of 7 us, 14 s and 21 cycles each has its own."""
+    # Hatchet calls us and s both `time`, the second over the first; of 7 us, 14 s and 21 cycles each has its own.
     names = ("CPUTIME (usec)", "CPUTIME (sec)", "PAPI_TOT_CYC")
-    folder = database(tmp_path / "db", function(2, "main", statement(3, 1, 7.0), statement(4, 2)), metrics=names)
+    folder = database(tmp_path / "units", function(2, "main", statement(3, 1, 7.0), statement(4, 2)), metrics=names)
     metrics = old.read(folder).table("CALL_METRICS")
     expected = [("CPUTIME", "s", pytest.approx(7e-6)), ("CPUTIME (sec)", "s", 14.0), ("PAPI_TOT_CYC", "count", 21.0)]
     assert expected == listed(metrics.query("node == 2"), "metric", "unit", "inclusive")
@@ -228,7 +220,7 @@ def test_databases_read_at_once_do_not_mix(tmp_path: Path) -> None:
 UNEVEN = (((0, 0), (0, 1), (1, 0)), ((0, 0), (2, 0)), ((0, 1), (1, 1)), ((0, 0), (0, 2)), ((0, 0), (0, 501)))
 
 
-def test_metric_files_that_lack_or_are_uneven_are_refused(tmp_path: Path) -> None:
+def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> None:
     folder = database(tmp_path / "none", function(2, "main"), threads=())  # hpcprof writes them on demand only
     assert f"{folder}: there is no *.metric-db file beside experiment.xml." in refused(folder)
     assert "hpcprof --metric-db=yes" in refused(folder / "experiment.xml")
@@ -252,11 +244,8 @@ def test_metric_files_that_lack_or_are_uneven_are_refused(tmp_path: Path) -> Non
     assert refused(folder).startswith(f"{file}: the name does not end with rank, thread")
     folder = sample(tmp_path / "run[1]")  # here Hatchet would find no metric file
     assert refused(folder).startswith(f"{folder}: Hatchet takes")
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+    # Hatchet would repeat the values of a cut file to fill it up.
+    for change, said in [
         (lambda b: b[:-8], "the file has {} bytes, its header says {}"),
         (lambda b: b + bytes(8), "the file has {} bytes, its header says {}"),
         (lambda b: b[:31], "the file has 31 bytes, which is less than its header"),
@@ -266,52 +255,37 @@ def test_metric_files_that_lack_or_are_uneven_are_refused(tmp_path: Path) -> Non
         (lambda b: b[:28] + struct.pack(">i", 4) + b[32:], "the file has 4 metrics, experiment.xml 2"),
         (lambda b: b[:24] + struct.pack(">i", 2) + b[28:64], "the file has 2 contexts, not the"),
         (lambda b: b[:24] + struct.pack(">i", -2) + b[28:], "the file has -2 contexts, not the"),
-    ],
-)
-def test_a_damaged_metric_file_is_named(change: Callable[[bytes], bytes], said: str, tmp_path: Path) -> None:
-    """Hatchet would repeat the values of a cut file to fill it up."""
-    folder = sample(tmp_path / "db")
-    file = sorted(folder.glob("*.metric-db"))[1]
-    whole = file.read_bytes()
-    file.write_bytes(change(whole))
-    message = refused(folder)
-    assert message.startswith(f"{file}: ")
-    assert said.format(len(change(whole)), len(whole)) in message
+    ]:
+        folder = sample(tmp_path / "db")
+        file = sorted(folder.glob("*.metric-db"))[1]
+        whole = file.read_bytes()
+        file.write_bytes(change(whole))
+        message = refused(folder)
+        assert message.startswith(f"{file}: ")
+        assert said.format(len(change(whole)), len(whole)) in message
 
 
-def test_a_cut_description_is_named(tmp_path: Path) -> None:
+def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
     xml = sample(tmp_path / "db") / "experiment.xml"
     whole = xml.read_bytes()
     for size in (64, 400, -1):
         xml.write_bytes(whole[:size])
         assert refused(xml.parent).startswith(f"{xml}: the file is cut or damaged: ")
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+    # Some of these write outside Hatchet's memory, some end in an exception that names no file.
+    for before, after in [
         *(("<SecCallPathProfileData>", "<Other>"), ("<LoadModuleTable>", "<Modules>"), ("<S ", "<Unheard ")),
         *(('<PF i="2"', '<PF i="two"'), ('<PF i="2"', "<PF"), ('l="11"', 'l="11-12"'), ('t="inclusive"', 'i="x"')),
         *(('<S i="6"', f'<S i="{number}"') for number in (5, -6, 1000000000)),
-    ],
-)
-def test_a_description_that_makes_no_sense_is_refused(before: str, after: str, tmp_path: Path) -> None:
-    """Some of these write outside Hatchet's memory, some end in an exception that names no file."""
-    folder = edited(sample(tmp_path / "db"), before, after)
-    assert str(folder) in refused(folder)
-
-
-def test_entities_are_refused_and_a_dtd_without_them_is_read(tmp_path: Path) -> None:
+    ]:
+        folder = edited(sample(tmp_path / "db"), before, after)
+        assert str(folder) in refused(folder)
     for i, declared in enumerate(('a "x"', '% a "x"', 'a SYSTEM "file:///etc/hostname"')):  # nothing is fetched
         doctype = f"<!DOCTYPE HPCToolkitExperiment [<!ENTITY {declared}>]>"
         folder = database(tmp_path / f"{i}", function(2, "main"), doctype=doctype)
         assert f"{folder / 'experiment.xml'}: the file declares an XML entity ('a')" in refused(folder)
     doctype = "<!DOCTYPE HPCToolkitExperiment [<!ELEMENT M EMPTY><!ATTLIST M n CDATA #REQUIRED>]>"
-    assert ["main"] == calltree(database(tmp_path / "db", function(2, "main"), doctype=doctype))["name"].tolist()
-
-
-def test_call_paths_too_deep_for_hatchet_are_refused(tmp_path: Path) -> None:
-    folder = database(tmp_path / "db", *(function(2 + i, "f") for i in range(5000)))
+    assert ["main"] == calltree(database(tmp_path / "dtd", function(2, "main"), doctype=doctype))["name"].tolist()
+    folder = database(tmp_path / "deep", *(function(2 + i, "f") for i in range(5000)))
     xml = folder / "experiment.xml"
     flat = re.findall(r"<PF [^>]*/>", text := xml.read_text(encoding="utf-8"))
     nested = "".join(element.replace("/>", ">") for element in flat) + "</PF>" * len(flat)

@@ -97,7 +97,6 @@ def test_values_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) ->
 
 @every_database
 def test_threads_streams_and_units(database: Profile, truth: dict[str, Any]) -> None:
-    """One row per profile that is no sum, also of threads that never did anything; units come from the names."""
     kinds = {kind: int(n) for kind, n in database.table("THREADS")["kind"].value_counts().items() if n}
     expected: dict[str, int] = {}
     for identity, count in truth["profiles"].items():

@@ -117,13 +117,6 @@ def test_a_table_says(lines: list[str], expected: dict[str, list[Any]], tmp_path
     assert expected == {column: values(frame, column) for column in expected}
 
 
-def test_times_of_the_cpu_are_no_durations(tmp_path: Path) -> None:
-    above = files.header(measured=("cputime", *files.MEASURED[1:]))  # with -C 1: how long the calls took
-    profile = read(tmp_path, files.old_table(ROWS, above=above))
-    assert np.isnan(profile.table("COLLECTIVES")["dur_ns"]).tolist() == [True] * 6
-    assert any("times of the CPU (-C 1) are no durations" in note for note in profile.notes)
-
-
 NO_ROOT, ROOT = "{size:>12}  {count:>12}   float     sum", "{size:>12}  {count:>12}     float     sum      -1"
 NOISE = ["", "UCX  WARN  something", "12 of 13 things", "   --------", "[1234567.89] error"]
 PREFIXES = (TAG, " 0: ", "0: ", "[0] ", "node-7: ", "Thu Jan 30 10:11:12 2025[1,0]<stdout>:", "> ")
@@ -167,20 +160,31 @@ def shown(profile: Profile) -> str:
     return frames + "".join(profile.notes) + str(profile.missing)
 
 
-def test_devices_are_those_of_the_first_node_without_the_names_of_hosts(tmp_path: Path) -> None:
+def test_devices_of_the_first_node_and_failed_runs(tmp_path: Path) -> None:
     profile = read(tmp_path, files.table(ranks=8, per_node=4))
     assert [[gpu, files.H100] for gpu in range(4)] == values(profile.table("DEVICES"), "gpu", "name")
     assert "NCCL 2.29.2; 8 GPUs on 2 nodes" == profile.notes[0]
     assert "node0" not in shown(profile)
     assert [["nccl-tests", "2.17.8"]] == values(profile.capture, "tool", "tool_version")
+    profile = read(tmp_path, failed(inside(files.said("Bootstrap : Using eth0"))))
+    assert ["COLLECTIVES", "LINKS"] == [m.table for m in profile.missing]
+    error = "Test NCCL failure common.cu:1005 'remote process exited or there was a network error / '"
+    assert {f"the run failed: {error}", "all_reduce_perf: no rows: the run ended before its first result"} <= {
+        *profile.notes
+    }
+    reported = read_report(tmp_path, results=[], errors=["remote process exited"])
+    assert "COLLECTIVES" not in reported.loaders
+    assert "the run failed: remote process exited" in reported.notes
+    with pytest.raises(ReadError, match=r"out\.json: the report of nccl-tests holds no results"):
+        read_report(tmp_path, results=[])
 
 
 NO_REDUCTION = {"redop": "none"}
 
 
-@pytest.mark.parametrize(
-    ("expected", "size", "columns", "busbw", "in_place"),
-    [
+def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
+    # By reduction, root, size over elements (1024 floats) and checks: send-receive and all-to-all have none in place.
+    for expected, size, columns, busbw, in_place in [
         ("all_reduce", 4096, {}, "17.50", 0),
         ("all_reduce", 4096, {}, "17.50", "N/A"),
         ("send_recv", 4096, {}, "10.00", "N/A"),
@@ -189,40 +193,24 @@ NO_REDUCTION = {"redop": "none"}
         ("all_to_all", 32768, NO_REDUCTION, "8.75", "N/A"),
         ("broadcast", 4096, {**NO_REDUCTION, "root": 0}, "10.00", 0),
         ("reduce", 4096, {"root": 3}, "10.00", 0),
-    ],
-)
-def test_the_rows_tell_the_collective(
-    expected: str, size: int, columns: dict[str, Any], busbw: str, in_place: object, tmp_path: Path
-) -> None:
-    """Without a name the collective follows from reduction, root, size over elements (1024 floats) and checks.
-
-    Send-receive and all-to-all do not check in place; an all-reduce of 8 ranks has 1.75 times the bandwidth on the bus.
-    """
-    checked = "N/A" if (expected, in_place) == ("all_reduce", "N/A") else 0
-    row = start(size, 1024, **columns) + "".join(
-        half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place)
-    )
-    path = files.written(tmp_path / "run.txt", files.old_table([row]))
-    assert {expected} == set(nccl.read(path).table("COLLECTIVES")["operation"])
-
-
-@pytest.mark.parametrize(
-    ("name", "above", "expected"),
-    [
+    ]:
+        checked = "N/A" if (expected, in_place) == ("all_reduce", "N/A") else 0
+        row = start(size, 1024, **columns) + "".join(
+            half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place)
+        )
+        path = files.written(tmp_path / "run.txt", files.old_table([row]))
+        assert {expected} == set(nccl.read(path).table("COLLECTIVES")["operation"])
+    # The command, else the file's name, chooses among the collectives that the rows can be of, and no other.
+    for name, above, expected in [
         ("nccl_alltoall.log", [], {"all_to_all"}),
         ("run.txt", ["+ mpirun -np 8 ./build/all_gather_perf -b 8 -e 8G"], {"all_gather"}),
         ("alltoall.txt", ["+ ./build/all_gather_perf"], {"all_gather"}),
         ("all_reduce.txt", [], set()),
         ("run.txt", [], set()),
-    ],
-)
-def test_names_decide_between_what_rows_allow(name: str, above: list[str], expected: set[str], tmp_path: Path) -> None:
-    profile = nccl.read(files.written(tmp_path / name, [*above, *gathering()]))
-    assert expected == set(profile.table("COLLECTIVES")["operation"].dropna())
-    assert bool(expected) != any("does not say which collective it is" in note for note in profile.notes)
-
-
-def test_files_are_claimed_by_what_they_say(tmp_path: Path) -> None:
+    ]:
+        profile = nccl.read(files.written(tmp_path / name, [*above, *gathering()]))
+        assert expected == set(profile.table("COLLECTIVES")["operation"].dropna())
+        assert bool(expected) != any("does not say which collective it is" in note for note in profile.notes)
     assert "nccl" == recognise(files.written(tmp_path / "x", ["text"] * 100 + files.table()))
     assert "nccl" == recognise(files.written(tmp_path / "y", [*files.header(), *files.rows()], "[1,0]<stdout>:"))
     about = ["NCCL INFO lines look so:", "algbw and busbw are explained in PERFORMANCE.md", "# size count type time"]
@@ -245,11 +233,23 @@ DAMAGED = [  # the first row: ended early, and with another size, count or type
 ]
 
 
-@pytest.mark.parametrize("cells", DAMAGED, ids=lambda cells: " ".join(cells)[:60])
-def test_a_row_that_is_damaged_is_counted(cells: list[str], tmp_path: Path) -> None:
-    profile = read(tmp_path, inside("  ".join(cells), *ROWS[1:]))
-    assert NS[2:] == profile.table("COLLECTIVES")["dur_ns"].tolist()
-    assert any("1 rows that are not whole are left out (line 18 first)" in note for note in profile.notes)
+def test_what_is_damaged_or_cut_is_left_out(tmp_path: Path) -> None:
+    # What begins like a row or has as many numbers is one, though it is no whole one; the others are read.
+    for cells in DAMAGED:
+        profile = read(tmp_path, inside("  ".join(cells), *ROWS[1:]))
+        assert NS[2:] == profile.table("COLLECTIVES")["dur_ns"].tolist()
+        assert any("1 rows that are not whole are left out (line 18 first)" in note for note in profile.notes)
+    # A number that is cut is still a number: a line without its end is not read.
+    path = files.written(tmp_path / "a.txt", files.table())
+    text = path.read_text()
+    path.write_text(text[: text.index("478.11") + 4])
+    profile = nccl.read(path)
+    assert NS[:4] == profile.table("COLLECTIVES")["dur_ns"].tolist()
+    assert "the last line is cut and left out" in profile.notes
+    above = files.header(measured=("cputime", *files.MEASURED[1:]))  # with -C 1: how long the calls took
+    profile = read(tmp_path, files.old_table(ROWS, above=above))
+    assert np.isnan(profile.table("COLLECTIVES")["dur_ns"]).tolist() == [True] * 6
+    assert any("times of the CPU (-C 1) are no durations" in note for note in profile.notes)
 
 
 def failed(lines: list[str]) -> list[str]:
@@ -315,28 +315,22 @@ def test_what_a_table_lacks_is_noted(lines: list[str], rows: int, notes: tuple[s
 ALL = list(range(8))
 
 
-@pytest.mark.parametrize(
-    ("lines", "gpus"),
-    [
+def test_the_list_or_the_bandwidths_give_the_ranks(tmp_path: Path) -> None:
+    # The highest rank, or bus over algorithm bandwidth, tell that eight took part, whichever line is lost.
+    for lines, gpus in [
         ([*files.header(), *ROWS, *files.FOOTER], []),  # 478.11 / 273.20 = 1.75 = 2 (n - 1) / n for n = 8 only
         *(([line for line in files.table() if line != files.devices()[r]], ALL[:r] + ALL[r + 1 :]) for r in (0, 3, 7)),
         # Markdown takes a # for a heading: the line of rank 0 and its GPU are read without it.
         ([line.removeprefix("# ").removeprefix("#") for line in files.table()[:7]] + files.table()[7:], ALL),
-    ],
-    ids=["no list", "first lost", "middle lost", "last lost", "no hashes"],
-)
-def test_the_list_or_the_bandwidths_give_the_ranks(lines: list[str], gpus: list[int], tmp_path: Path) -> None:
-    profile = read(tmp_path, lines)
-    assert {8} == set(profile.table("COLLECTIVES")["ranks"])
-    assert gpus == profile.table("DEVICES")["gpu"].tolist()
-    told = "\n".join(profile.notes)
-    assert ("its list of devices has 7 ranks, its bandwidths are those of 8" in told) == (gpus == ALL[:7])
-    assert "the number of ranks is unknown" not in told
-
-
-@pytest.mark.parametrize(
-    ("collective", "halves", "ranks"),
-    [
+    ]:
+        profile = read(tmp_path, lines)
+        assert {8} == set(profile.table("COLLECTIVES")["ranks"])
+        assert gpus == profile.table("DEVICES")["gpu"].tolist()
+        told = "\n".join(profile.notes)
+        assert ("its list of devices has 7 ranks, its bandwidths are those of 8" in told) == (gpus == ALL[:7])
+        assert "the number of ranks is unknown" not in told
+    # The formula of nccl-tests turned round, with half of the last printed digit as doubt.
+    for collective, halves, ranks in [
         ("all_reduce", [("180.71", "338.82")], 16),  # 1.87494 to two digits each: between 15.99 and 16.00
         ("all_gather", [("100.00", "87.50")], 8),
         ("all_reduce", [("0.01", "0.02")], None),  # anything from 2 on
@@ -344,25 +338,9 @@ def test_the_list_or_the_bandwidths_give_the_ranks(lines: list[str], gpus: list[
         ("all_reduce", [("100.00", "175.00"), ("100.00", "150.00")], None),  # 8 and 4: a contradiction
         ("send_recv", [("100.00", "100.00")], None),
         (None, [("100.00", "175.00")], None),
-    ],
-)
-def test_ranks_by_the_bandwidths(collective: str | None, halves: list[tuple[str, str]], ranks: int | None) -> None:
-    timings = tuple(Timing("in_place", 1.0, float(algbw), float(busbw), 0.0) for algbw, busbw in halves)
-    assert ranks == implied_ranks([Row(8, 2, "float", "sum", -1, timings)], collective)
-
-
-def test_a_run_that_failed_before_its_first_row_says_why(tmp_path: Path) -> None:
-    profile = read(tmp_path, failed(inside(files.said("Bootstrap : Using eth0"))))
-    assert ["COLLECTIVES", "LINKS"] == [m.table for m in profile.missing]
-    error = "Test NCCL failure common.cu:1005 'remote process exited or there was a network error / '"
-    assert {f"the run failed: {error}", "all_reduce_perf: no rows: the run ended before its first result"} <= {
-        *profile.notes
-    }
-    reported = read_report(tmp_path, results=[], errors=["remote process exited"])
-    assert "COLLECTIVES" not in reported.loaders
-    assert "the run failed: remote process exited" in reported.notes
-    with pytest.raises(ReadError, match=r"out\.json: the report of nccl-tests holds no results"):
-        read_report(tmp_path, results=[])
+    ]:
+        timings = tuple(Timing("in_place", 1.0, float(algbw), float(busbw), 0.0) for algbw, busbw in halves)
+        assert ranks == implied_ranks([Row(8, 2, "float", "sum", -1, timings)], collective)
 
 
 COMMAS = [*files.table()[:3], *(",".join(row.split()) for row in ROWS)]  # are not what the test printed
@@ -378,13 +356,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("lines", "finding"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_table_is_an_error(lines: list[str], finding: str, tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=rf"a\.txt: {finding}"):
-        nccl.read(files.written(tmp_path / "a.txt", lines))
-
-
-def test_bytes_that_are_no_text_are_noted_outside_of_rows_and_refused_within(tmp_path: Path) -> None:
+def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
+    for lines, finding in REFUSED.values():
+        with pytest.raises(ReadError, match=rf"a\.txt: {finding}"):
+            nccl.read(files.written(tmp_path / "a.txt", lines))
     path = files.written(tmp_path / "all_reduce.txt", ["hello", *files.table()])
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"hello", b"he\xff\x01o"))
@@ -393,15 +368,6 @@ def test_bytes_that_are_no_text_are_noted_outside_of_rows_and_refused_within(tmp
         path.write_bytes(whole.replace(b"613.3", b"61" + garbage + b"3"))
         with pytest.raises(ReadError, match=r"all_reduce\.txt: binary data .*line 20"):
             nccl.read(path)
-
-
-def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
-    path = files.written(tmp_path / "a.txt", files.table())
-    text = path.read_text()
-    path.write_text(text[: text.index("478.11") + 4])
-    profile = nccl.read(path)
-    assert NS[:4] == profile.table("COLLECTIVES")["dur_ns"].tolist()
-    assert "the last line is cut and left out" in profile.notes
 
 
 HALF = (1.234567, 0.1, 0.2, 0.0)
@@ -423,6 +389,18 @@ def test_a_report_says_what_the_table_says(tmp_path: Path) -> None:
     assert 1_738_324_800 * 10**9 == profile.capture["t0_unix_ns"].item()
     assert "its start is local time without a zone, taken as UTC" in profile.notes
     assert read_report(tmp_path, start_time="noon").capture["t0_unix_ns"].isna().all()
+    # A duration that cannot be is handed on, for the schema to take it out.
+    for value in ["1e400", "-1e400", "Infinity", "9e18"]:
+        path = files.reported(tmp_path / "r.json", files.report())
+        text = path.read_text().replace('"size":', '"size": 1, "size":', 1)
+        path.write_text(re.sub(r'"time":[\d.]+', f'"time":{value}', text, count=1))
+        profile = nccl.read(path)
+        assert "keys are there twice in one object, the last value of each is read (1, such as size)" in profile.notes
+        handed_on = profile.loaders["COLLECTIVES"]()
+        assert isinstance(handed_on, pd.DataFrame)
+        assert handed_on["dur_ns"].abs().max() == abs(float(value)) * 1000
+        assert 1 == profile.table("COLLECTIVES")["dur_ns"].isna().sum()
+        assert any("COLLECTIVES" in note for note in profile.doubts)
 
 
 CPU = {"cpu_time": 1.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0.0}  # with -C 1
@@ -450,7 +428,7 @@ def test_a_result_has_the_halves_that_were_measured(
     assert [note] * bool(note) == [word for word in words if any(word in told for told in profile.notes)]
 
 
-def test_a_cut_report_has_its_whole_results(tmp_path: Path) -> None:
+def test_reports_that_are_cut_or_none(tmp_path: Path) -> None:
     path = files.reported(tmp_path / "out.json", files.report())
     whole = nccl.read(path).table("COLLECTIVES")
     text = path.read_text()
@@ -465,11 +443,7 @@ def test_a_cut_report_has_its_whole_results(tmp_path: Path) -> None:
     path.write_text(text[: text.index('"results"')])
     with pytest.raises(ReadError, match=r"out\.json: the report of nccl-tests ends before its results"):
         nccl.read(path)
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
+    for more in [
         *({"results": [result]} for result in ({"size": 8}, "text")),
         *({"results": [files.result(size, 2, HALF, HALF)]} for size in (2**70, -8)),
         # Only null stands for a half that was not measured.
@@ -478,22 +452,6 @@ def test_a_cut_report_has_its_whole_results(tmp_path: Path) -> None:
         {"results": [files.result(8, 2, HALF, HALF, out_of_place={"time": "1e99999999"})]},
         {"config": {"devices": [{"hostname": "a", "device": 2**40, "device_info": "x"}]}},
         *({"config": "text"}, {"nccl_version": None}),
-    ],
-)
-def test_what_is_no_report_is_an_error(more: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=r"out\.json: not as nccl-tests writes a report \("):
-        read_report(tmp_path, **more)
-
-
-@pytest.mark.parametrize("value", ["1e400", "-1e400", "Infinity", "9e18"])
-def test_a_duration_that_cannot_be_is_handed_on_for_the_schema_to_take_out(value: str, tmp_path: Path) -> None:
-    path = files.reported(tmp_path / "r.json", files.report())
-    text = path.read_text().replace('"size":', '"size": 1, "size":', 1)
-    path.write_text(re.sub(r'"time":[\d.]+', f'"time":{value}', text, count=1))
-    profile = nccl.read(path)
-    assert "keys are there twice in one object, the last value of each is read (1, such as size)" in profile.notes
-    handed_on = profile.loaders["COLLECTIVES"]()
-    assert isinstance(handed_on, pd.DataFrame)
-    assert handed_on["dur_ns"].abs().max() == abs(float(value)) * 1000
-    assert 1 == profile.table("COLLECTIVES")["dur_ns"].isna().sum()
-    assert any("COLLECTIVES" in note for note in profile.doubts)
+    ]:
+        with pytest.raises(ReadError, match=r"out\.json: not as nccl-tests writes a report \("):
+            read_report(tmp_path, **more)

@@ -1,7 +1,10 @@
-"""Logs of NCCL_DEBUG=INFO: lines, links, calls and choices."""
+"""Logs of NCCL_DEBUG=INFO: lines, links, calls and choices; real logs against their truth, made without this reader."""
 
 from __future__ import annotations
 
+import json
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ from readers.nccl_files import call, init, said
 from readers.nsys_files import values
 
 import perfkit
+from perfkit.analysis.communication import bandwidth
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
-from perfkit.readers import nccl
+from perfkit.readers import READERS, nccl, reader
 
 
 def read(path: Path, *lines: str) -> Profile:
@@ -32,7 +36,7 @@ PATTERN = "Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/{}, sameC
 RING = {(1, 0, 1), (1, 1, 3), (1, 3, 2), (1, 2, 0)}  # 0 1 3 2 are the connections 0-1, 1-3, 3-2 and, around, 2-0
 
 
-def test_rings_and_trees(tmp_path: Path) -> None:
+def test_connections(tmp_path: Path) -> None:
     def edges(kind: str, *texts: str) -> set[tuple[int, ...]]:
         links = read(tmp_path, *map(said, texts)).table("LINKS").query(f"kind == {kind!r}")
         return {tuple(row) for row in values(links, "channel", "from_rank", "to_rank")}
@@ -43,6 +47,22 @@ def test_rings_and_trees(tmp_path: Path) -> None:
     leaves = edges("tree", "Trees [0] 1/2/-1->0->-1 [1] -1/-1/-1->0->3", "Trees [0] -1/-1/-1->1->0")
     assert {(0, 1, 0), (0, 2, 0), (1, 0, 3)} == leaves
     assert {(0, 1, 0), (0, 0, 4)} == edges("tree", "Tree 0 : 4 -> 0 -> 1/-1/-1")
+    # The receiver prints it too: one row.
+    for received in ["NET/IB/7/GDRDMA", "NET/IB/7"]:
+        sent = "NET/IB/2(4)/GDRDMA"
+        ends = (
+            said(f"Channel 00/0 : 0[0] -> 1[0] [send] via {sent}", 0),
+            said(f"Channel 00/0 : 0[0] -> 1[0] [receive] via {received}", 1, host="node1"),
+        )
+        # By way of host memory, whatever the sender prints, if the receiver says so.
+        expected = sent if "GDRDMA" in received else received
+        for order in (ends, ends[::-1]):
+            assert [expected] == values(read(tmp_path, *order).table("LINKS"), "transport")
+    via = [PEERS, said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
+    links = read(tmp_path, said(PATTERN.format("PHB")), *via, said("Channel 00/01 :    0   1   2")).table("LINKS")
+    assert ["NVL", "PHB"] == links.loc[links["kind"] == "connection", "path"].tolist()
+    assert links.loc[links["kind"] == "ring", "path"].isna().all()
+    assert read(tmp_path, *via).table("LINKS")["path"].isna().all()
 
 
 @pytest.mark.parametrize(
@@ -62,27 +82,6 @@ def test_rings_and_trees(tmp_path: Path) -> None:
 def test_every_version_from_2_4_to_2_31_names_the_transport(text: str, transport: str, tmp_path: Path) -> None:
     links = read(tmp_path, said(text)).table("LINKS")
     assert [["connection", 0, 0, 1, transport]] == values(links, "kind", "channel", "from_rank", "to_rank", "transport")
-
-
-@pytest.mark.parametrize("received", ["NET/IB/7/GDRDMA", "NET/IB/7"])
-def test_a_connection_with_two_ends_is_one(received: str, tmp_path: Path) -> None:
-    sent = "NET/IB/2(4)/GDRDMA"
-    ends = (
-        said(f"Channel 00/0 : 0[0] -> 1[0] [send] via {sent}", 0),
-        said(f"Channel 00/0 : 0[0] -> 1[0] [receive] via {received}", 1, host="node1"),
-    )
-    # By way of host memory, whatever the sender prints, if the receiver says so.
-    expected = sent if "GDRDMA" in received else received
-    for order in (ends, ends[::-1]):
-        assert [expected] == values(read(tmp_path, *order).table("LINKS"), "transport")
-
-
-def test_a_connection_has_the_path_that_nccl_found(tmp_path: Path) -> None:
-    via = [PEERS, said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
-    links = read(tmp_path, said(PATTERN.format("PHB")), *via, said("Channel 00/01 :    0   1   2")).table("LINKS")
-    assert ["NVL", "PHB"] == links.loc[links["kind"] == "connection", "path"].tolist()
-    assert links.loc[links["kind"] == "ring", "path"].isna().all()
-    assert read(tmp_path, *via).table("LINKS")["path"].isna().all()
 
 
 FAST = [said(f"Channel 0{c}/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA") for c in (0, 1)]
@@ -121,9 +120,6 @@ def test_notes(tmp_path: Path) -> None:
     # PyTorch's watchdog says which collective hung; names of hosts and processes before that are not quoted.
     hung = [PEERS, f"[rank3]:[E ProcessGroupNCCL.cpp:5] {HUNG}", "node9: rank 3 died from signal 6"]
     assert (f"the run failed: {HUNG}",) == read(tmp_path, *hung).notes
-
-
-def test_what_is_not_whole_or_has_no_size_is_left_out_and_counted(tmp_path: Path) -> None:
     profile = read(tmp_path, *CUT)  # what another line interrupts is not half read; the line that interrupts is whole
     assert [1, 3, 4] == values(profile.table("LINKS"), "channel")
     assert ("3 lines of NCCL that are not whole are left out",) == profile.notes
@@ -133,49 +129,37 @@ def test_what_is_not_whole_or_has_no_size_is_left_out_and_counted(tmp_path: Path
     profile = read(tmp_path, call("AllReduce", 8), *NO_SIZE)
     assert [32] == values(profile.table("COLLECTIVES"), "bytes")
     assert ("3 calls or choices of unknown message size are left out",) == profile.notes
+    for line in ["NCCL version 2.8.4+cuda11.1", said("NCCL version 2.27.5+cuda12.9"), said("RCCL version : 2.18.3")]:
+        profile = read(tmp_path, line, PEERS)
+        assert line.split("version")[1].strip(" :") == profile.capture["tool_version"].item()
 
 
-@pytest.mark.parametrize(
-    "line", ["NCCL version 2.8.4+cuda11.1", said("NCCL version 2.27.5+cuda12.9"), said("RCCL version : 2.18.3")]
-)
-def test_the_version_may_have_a_prefix(line: str, tmp_path: Path) -> None:
-    profile = read(tmp_path, line, PEERS)
-    assert line.split("version")[1].strip(" :") == profile.capture["tool_version"].item()
-
-
-@pytest.mark.parametrize(
-    "form",  # launchers and NCCL_DEBUG_TIMESTAMP_FORMAT put text before a line
-    [
+def test_which_lines_are_read(tmp_path: Path) -> None:
+    for form in [
         *("{}", "[0] {}", "[1,0]<stdout>:{}", "[2025-01-31 12:00:00] {}"),
         *("(RayWorker pid=12, ip=10.0.0.1) {}", "\x1b[36m(train)\x1b[0m {}"),
-    ],
-)
-def test_lines_may_have_a_prefix(form: str, tmp_path: Path) -> None:
-    path = files.written(tmp_path / "train.log", [form.format(PEERS)])
-    assert nccl.sniff(path)
-    assert 1 == len(nccl.read(path).table("LINKS"))
-    # Without a process, its thread and its GPU a line is not NCCL's.
-    lines = ["NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "grep 'NCCL WARN ' *.log", "NCCL version 2.20.5"]
-    assert not nccl.sniff(files.written(tmp_path / "other.log", lines))
-
-
-def test_what_says_nothing_is_an_error(tmp_path: Path) -> None:
+    ]:
+        path = files.written(tmp_path / "train.log", [form.format(PEERS)])
+        assert nccl.sniff(path)
+        assert 1 == len(nccl.read(path).table("LINKS"))
+        # Without a process, its thread and its GPU a line is not NCCL's.
+        lines = [
+            "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+            "grep 'NCCL WARN ' *.log",
+            "NCCL version 2.20.5",
+        ]
+        assert not nccl.sniff(files.written(tmp_path / "other.log", lines))
     with pytest.raises(ReadError, match=r"train\.log: neither results .* NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING"):
         read(tmp_path, "NCCL version 2.20.5", said("cudaDriverVersion 12040"))
     with pytest.raises(ReadError, match=r"train\.log: binary data \(zero bytes\) in line 2"):
         read(tmp_path, PEERS, "a\0b")  # a crash of the node may leave it behind
-
-
-def test_one_file_gives_tables_and_links(tmp_path: Path) -> None:
+    # A test that ran with NCCL_DEBUG=INFO has both, and its calls too.
     table = files.table()
     lines = [*table[:3], *init(0, 2), *table[3:17], call("AllReduce", 2, number=10), *table[17:]]
     profile = read(tmp_path, said("Channel 00/02 :    0   1"), *lines)
     assert {"COLLECTIVES", "LINKS", "DEVICES"} == set(profile.loaders)
     assert {"benchmark": 6, "log": 1} == profile.table("COLLECTIVES")["source"].value_counts().to_dict()
     assert "nccl-tests" == profile.capture["tool"].item()
-
-
-def test_long_words_take_no_time(tmp_path: Path) -> None:
     line = "a" * 10**6 + " NCCL INFO " + "1:" * 10**5 + " [0] NCCL INFO x"  # a process is looked for within bounds
     assert 1 == len(read(tmp_path, line, PEERS).table("LINKS"))
 
@@ -223,9 +207,8 @@ def test_ranks_are_those_of_the_largest_communicator_else_of_the_file_else_count
 CHANNELS = "channel{Lo..Hi}={0..31}"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_choices_are_given_to_calls(tmp_path: Path) -> None:
+    for text, expected in [
         # Since 2.24 the size is what count says: of an all-gather of 8 ranks an eighth of the message.
         (
             f"AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE {CHANNELS}",
@@ -238,18 +221,218 @@ CHANNELS = "channel{Lo..Hi}={0..31}"
         # Algorithms of versions to come are missing.
         ("8 Bytes -> Algo 17 proto 9 time 1.0", [None, 8, 8, None, None]),
         ("AllReduce: 4 Bytes -> Algo X proto Y time 1", ["all_reduce", 4, 8, None, None]),
-    ],
-)
-def test_choices_tell_the_operation(text: str, expected: list[Any], tmp_path: Path) -> None:
-    frame = calls(tmp_path, *init(0, 8), said(text))
-    assert [expected] == values(frame, "operation", "bytes", "ranks", "algorithm", "protocol")
-    assert frame["dur_ns"].isna().all()
-
-
-def test_choices_are_given_to_calls_of_their_operation_and_size_if_there_is_only_one(tmp_path: Path) -> None:
+    ]:
+        frame = calls(tmp_path, *init(0, 8), said(text))
+        assert [expected] == values(frame, "operation", "bytes", "ranks", "algorithm", "protocol")
+        assert frame["dur_ns"].isna().all()
+    # A choice is that of calls of its operation and size, if there is only one.
     algorithms = ((8, "TREE"), (4096, "RING"), (4096, "TREE"))
     choices = [f"AllReduce: {n} Bytes -> Algo {a} proto LL {CHANNELS}" for n, a in algorithms]
     made = [call("AllReduce", 2), call("AllReduce", 2, rank=1), call("AllReduce", 1024), call("AllGather", 8, ranks=2)]
     frame = calls(tmp_path, *made, *map(said, [*choices, "64 Bytes -> Algo 1 proto 0 time 5.0"]))
     expected = [["all_gather", 64, "ring"], *[["all_reduce", 8, "tree"]] * 2, ["all_reduce", 4096, None]]
     assert sorted(expected, key=str) == sorted(values(frame, "operation", "bytes", "algorithm"), key=str)
+
+
+ALCF = "nccl_tests__alcf_polaris_nccl_2_18_"
+EVERY = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+# Each with its collectives, where the log does not name them: this follows from names of files, and from the rows.
+TESTS = {
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_all_reduce_output.dat.1.txt": ["all_reduce"],
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_alltoall_output.dat.1.txt": ["all_to_all"],
+    f"{ALCF}n8.g4.2023-10-13-14-07-13_all_reduce_output.dat.1.txt": ["all_reduce"],
+    "nccl_tests__alcf_sirius_nccl_2_21_n2.g4.2024-04-29-21-10-30_all_reduce_output.dat.3.txt": ["all_reduce"],
+    "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log": ["all_to_all"],
+    "nccl_tests__cluster00_nccl_N2_G4_cnode2-001_cnode2-002.log": ["all_to_all", "send_recv"],
+    "nccl_tests__cluster01_nccl_N10_G4.log": EVERY,
+    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log": EVERY,
+    "nccl_tests_aws_p5_mpi_tagged.txt": ["all_reduce"],
+    "superbench__nccl_allreduce.log": ["all_reduce"],
+    "superbench__nccl_alltoall.log": ["all_to_all"],
+    "superbench__nccl_broadcast.log": ["broadcast"],
+}
+FAILED = f"{ALCF}n128.g4.2024-04-29-18-31-53_all_reduce_output.dat.2.txt"
+VAE = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
+RESNET = "nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
+LOGS = ["nccl_debug_info_gh200_issue1291.txt", "nccl_debug_info_h100_issue1453.txt", VAE, RESNET]
+# Logs in which no reader is to find anything: a run without NCCL_DEBUG, other benchmarks, a launch that failed.
+FOREIGN = [VAE.replace("with_aws", "without_aws"), "superbench__cuda_memory_d2h_bw.log", "superbench__gpu_burn.log"]
+FOREIGN += ["superbench__monitor.jsonl", FAILED]
+# Size, and the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
+PRINTED = re.compile(
+    r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +([\d.]+) +([\d.]+) +\S+" * 2 + r"\s*$"
+)
+SPELLING = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+
+every_test = pytest.mark.parametrize("name", TESTS)
+every_log = pytest.mark.parametrize("name", LOGS)
+
+
+@cache
+def opened(path: Path) -> Profile:
+    return nccl.read(path)
+
+
+@pytest.fixture
+def profile(name: str, profiles: Path) -> Profile:
+    return opened(profiles / "monitor" / name)
+
+
+@pytest.fixture
+def truth(name: str, profiles: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text("utf-8"))
+    return told
+
+
+def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
+    frame = profile.table("COLLECTIVES")
+    return [frame[frame["operation"] == operation] for operation in TESTS[name]]
+
+
+def printed(path: Path) -> pd.DataFrame:
+    found = [match.groups() for line in path.read_text().splitlines() if (match := PRINTED.match(line))]
+    halves = [
+        (row[0], *row[at : at + 3], place) for row in found for at, place in ((1, "out_of_place"), (4, "in_place"))
+    ]
+    return pd.DataFrame(halves, columns=["bytes", "time", "algbw", "busbw", "placement"]).astype({"bytes": "int64"})
+
+
+def half_a_digit(cells: pd.Series) -> pd.Series:
+    """Half of the last digit that was printed."""
+    return 0.5 * 10.0 ** -cells.str.partition(".")[2].str.len()
+
+
+@every_test
+def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
+    full = [told for told in truth["tables"] if told["rows"]]
+    found = by_table(profile, name)
+    assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
+        (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
+    ]
+    frame = profile.table("COLLECTIVES")
+    assert sum(map(len, found)) == len(frame)
+    for told, collective in zip(full, TESTS[name], strict=True):
+        plain = (told["collective"] or collective).removesuffix("_perf")
+        assert SPELLING.get(plain, plain) == collective
+    # Every table has its own list of devices: together they have as many lines as the truth counts.
+    ranks = frame["ranks"]
+    assert 1 == len(set(ranks.fillna(0)))
+    assert truth["rank_lines"] == (0 if ranks.isna().all() else len(truth["tables"]) * int(ranks.iloc[0]))
+    assert truth["version"] == [profile.capture["tool_version"].item()][: len(truth["version"])]
+    notes = "\n".join(profile.notes)
+    assert sorted(set(truth["reduced_max"])) == sorted(set(re.findall(r"sizes end below (\d+) bytes", notes)))
+    assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
+    assert "corrupt" not in notes
+    # Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up.
+    shown = printed(profiles / "monitor" / name)[["bytes", "placement", "time"]]
+    expected = [(size, place, float(f"{time}e3")) for size, place, time in shown.itertuples(index=False, name=None)]
+    assert sorted(expected) == sorted(zip(frame["bytes"], frame["placement"], frame["dur_ns"], strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
+def test_bus_bandwidths_are_as_printed(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
+    """Bytes over time, times the factor of the collective, is the column busbw, as far as time and it were printed.
+
+    Both are rounded: with time t +- dt and bandwidth b +- db, bytes * factor lies between (t - dt) (b - db) and
+    (t + dt) (b + db). The best of each table is the truth's, to its two digits and the four or more of a time.
+    """
+    shown = printed(profiles / "monitor" / name)
+    computed = bandwidth(pd.concat(by_table(profile, name), ignore_index=True))
+    assert shown["bytes"].tolist() == computed["bytes"].tolist()
+    assert shown["placement"].tolist() == computed["placement"].tolist()
+    time, rate = shown["time"].astype(float), shown["busbw"].astype(float)
+    moved = computed["bus_bytes_per_s"] * computed["dur_ns"] * 1e-9
+    low = (time - half_a_digit(shown["time"])) * 1e-6 * (rate - half_a_digit(shown["busbw"])) * 1e9
+    high = (time + half_a_digit(shown["time"])) * 1e-6 * (rate + half_a_digit(shown["busbw"])) * 1e9
+    assert (moved >= low * (1 - 1e-12)).all()
+    assert (moved <= high * (1 + 1e-12)).all()
+    assert len(shown) == moved.notna().sum()
+    full = [told for told in truth["tables"] if told["rows"]]
+    for told, rows in zip(full, by_table(profile, name), strict=True):
+        best = bandwidth(rows)["bus_bytes_per_s"].max() / 1e9
+        assert told["best_busbw"] == pytest.approx(best, abs=0.005 + 5e-5 * best)
+
+
+# Logs whose rows other text tears apart, or whose list of devices is not whole: ranks and rows counted by hand in the
+# text, the average as the tool's own last line prints it, the best of the busbw columns.
+TORN = {
+    # Open MPI repeats its tag ``[1,0]<stdout>:`` before each half of a row.
+    "KeitaW__p5-nccl-test__nccl-test-output-v2.22.3-1.log": (16, 32, 124.584, 488.14),
+    # NCCL's calls stand between a row's start and its halves; its host's name runs into a number (``-1node0``).
+    "Timez-zx__nccl-tests__nccl.log": (2, 11, 178.078, 216.61),
+    "Timez-zx__nccl-tests__nccl-fault.log": (2, 11, 28.2632, 28.61),
+    # Pasted into a page that took the first ``#`` of some lines: rank 0's line has none.
+    "lessizzmore__create-a3mega__nccl_test_2node_h100.txt": (16, 31, 70.742, 338.82),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: Path) -> None:
+    """The tool averages busbw over all halves of all rows: so do the rows as read, within the rounding of a time."""
+    ranks, rows, average, best = TORN[name]
+    profile = opened(profiles / "monitor" / name)
+    timed = bandwidth(profile.table("COLLECTIVES").query("source == 'benchmark'"))
+    rates = timed["bus_bytes_per_s"] / 1e9
+    assert (2 * rows, {ranks}) == (len(timed), set(timed["ranks"]))
+    assert average == pytest.approx(rates.mean(), rel=5e-4)
+    assert best == pytest.approx(rates.max(), rel=5e-4)
+    assert f"{ranks} GPUs on " in profile.notes[0]
+    assert not [note for note in profile.notes if "not whole" in note or "the run ended" in note]
+
+
+def test_logs_without_devices_and_other_logs(profiles: Path) -> None:
+    rows = bandwidth(opened(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
+    assert rows["bus_bytes_per_s"].isna().all()
+    assert rows["algorithm_bytes_per_s"].notna().all()
+    for name in FOREIGN:
+        path = profiles / "monitor" / name
+        assert [] == [r for r in READERS if r in ("nccl", "deepspeed") and reader(r).sniff(path)], name
+    found = r"no reader recognises this file \(72 bytes, starts with b'launch failed on'\)"  # a line of the launcher
+    with pytest.raises(ReadError, match=found):
+        perfkit.load(profiles / "monitor" / FAILED)
+    stopped = opened(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
+    assert "sendrecv_perf: no rows: the run ended before its first result" in stopped  # the second of two tests
+    notes = opened(profiles / "monitor" / RESNET).notes  # PyTorch's watchdog ended the training
+    assert any(note.startswith("the run failed: Watchdog caught collective operation timeout") for note in notes)
+    assert any("OpType=ALLGATHER" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", [LOGS[0], VAE, RESNET])
+def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    (ranks,), (nodes,), (local,), (network,) = (truth[key] for key in ("nranks", "nnodes", "local_ranks", "network"))
+    version = [f"NCCL {version}; " for version in truth["version"]]  # if the excerpt has it
+    expected = f"{''.join(version)}{ranks} ranks on {nodes} nodes ({local} per node); network {network}"
+    assert expected == profile.notes[0]
+    links = profile.table("LINKS")
+    assert truth["ranks_seen"] == sorted({*links["from_rank"], *links["to_rank"]})
+
+
+@every_log
+def test_rings_and_trees_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """In a ring every rank sends once and receives once; in a tree every rank but one has one parent."""
+    links = profile.table("LINKS")
+    shown = links[links["kind"] != "tree"]
+    assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())  # ``NN/M`` after Channel
+    assert (truth["tree_lines"] > 0) == (links["kind"] == "tree").any()
+    for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
+        assert edges["from_rank"].is_unique
+        assert len({*edges["from_rank"], *edges["to_rank"]}) - (kind == "tree") == len(edges)
+
+
+@pytest.mark.parametrize(("name", "peers", "ends", "broken"), [(LOGS[1], 0, 1, 0), (VAE, 0, 2, 2), (RESNET, 2, 2, 0)])
+def test_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], peers: int, ends: int, broken: int, name: str
+) -> None:
+    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line.
+
+    Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
+    All work with GPUDirect RDMA, so that there is no remark on them.
+    """
+    transport = profile.table("LINKS")["transport"].dropna()
+    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
+    assert expected - peers == transport.str.startswith("P2P/").sum()
+    network = transport[transport.str.startswith("NET/")]
+    assert truth["gdrdma_lines"] - broken == ends * len(network)
+    assert network.str.contains("/GDRDMA").all()
+    assert "GPUDirect" not in "\n".join(profile.notes)
+    assert 0 == truth["shm_lines"] + truth["warnings"]
