@@ -35,7 +35,6 @@ def child(site: Path, *arguments: object, cache: Path | None = None) -> subproce
 
 
 def loaded(site: Path, *paths: Path) -> dict[str, Any]:
-    """What perfkit.load makes of captures there."""
     done = child(site, "-c", LOAD, *paths)
     assert 0 == done.returncode, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
@@ -43,7 +42,6 @@ def loaded(site: Path, *paths: Path) -> dict[str, Any]:
 
 
 def refused(site: Path, *paths: Path) -> str:
-    """The error with which perfkit.load refuses captures there."""
     done = child(site, "-c", LOAD, *paths)
     assert 1 == done.returncode
     return done.stderr.splitlines()[-1]
@@ -65,7 +63,6 @@ def smi(path: Path) -> Path:
 
 
 def test_a_strangers_capture_is_loaded_and_kept(site: Path, log: Path, tmp_path: Path) -> None:
-    """perfkit knows it by the entry point; without the package it does not."""
     assert "no reader recognises this file" in refused(site.parent, log)
     # A package is imported when a file is looked at, not before.
     assert "False\n" == child(site, "-c", "import sys, perfkit; print('power_log' in sys.modules)").stdout
@@ -119,7 +116,6 @@ BROKEN = {
 
 
 def test_a_broken_package_is_named_and_left_out(site: Path, log: Path) -> None:
-    """Other readers, perfkit's own and from outside, go on; a note names the distribution."""
     for name, (source, _) in BROKEN.items():
         package(site, name.replace("_", "-"), source)
     for path in (log, smi(log.parent / "gpu.csv")):
@@ -171,7 +167,7 @@ def test_a_reader_that_fails_is_named(site: Path, log: Path) -> None:
     assert error.endswith("Report this to the authors of that package, or uninstall it and load again.")
     # Also a table that is read later and has another shape than it promises.
     (site / "power_log.py").write_text(shown().replace("lambda: table", "lambda: table.assign(value='high')"))
-    error = refused(site, folder / "power.log")
+    error = refused(site, power_log(log, rows=21))
     assert "the reader power_log of power-log 1.2 failed (table 'SAMPLES' does not match its schema" in error
 
 
