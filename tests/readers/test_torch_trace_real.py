@@ -52,7 +52,7 @@ def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 
 
 @every_trace
-def test_rows_are_as_many_as_events(capture: Profile, truth: dict[str, Any]) -> None:
+def test_rows_kernels_and_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
     for table in TABLES:
         assert capture.table(table) is TABLES[table].check(capture.table(table))
     counts: defaultdict[str, int] = defaultdict(int)
@@ -63,10 +63,6 @@ def test_rows_are_as_many_as_events(capture: Profile, truth: dict[str, Any]) -> 
     for table in ("KERNELS", "COPIES", "API_CALLS", "PYTHON_CALLS"):
         assert counts[table] == len(capture.table(table)), table
         assert (counts[table] > 0) == (table in capture.loaders)
-
-
-@every_trace
-def test_kernels_and_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
     kernels, copies = capture.table("KERNELS"), capture.table("COPIES")
     with_kernels = {gpu for gpu, told in truth["devices"].items() if told["kernels"]}
     assert with_kernels == {str(gpu) for gpu in kernels["gpu"].unique()}
@@ -111,17 +107,13 @@ def test_busy_time_and_its_parts_to_the_nanosecond(capture: Profile, truth: dict
 
 
 @every_trace
-def test_kernels_find_their_launch(capture: Profile, truth: dict[str, Any]) -> None:
+def test_launches_steps_devices_and_recording(capture: Profile, truth: dict[str, Any]) -> None:
     calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
     found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
     launches = [told["launch"] for told in truth["devices"].values() if "launch" in told]
     assert sum(told["kernels_linked"] for told in launches) == (found["_merge"] == "both").sum()
     if launches:
         assert sum(told["kernels_unlinked"] for told in launches) == (found["_merge"] == "left_only").sum()
-
-
-@every_trace
-def test_steps_devices_and_recording(capture: Profile, truth: dict[str, Any]) -> None:
     ranges = as_in_the_truth(capture, "RANGES", truth)
     steps = ranges[ranges["kind"] == "step"]
     told = sorted((step["start"], step["name"], step["duration"]) for step in truth["steps"]["list"])
@@ -201,7 +193,6 @@ RECORDED = {"Input Dims": "shapes", "Input type": "dtypes", "Input Strides": "st
 
 @pytest.mark.parametrize("name", [BERT_H100, real.GP100])
 def test_operators_against_brute_force(capture: Profile) -> None:
-    """Parents, self times, shapes and sequence numbers are those of a reading with json and a search per operator."""
     frame = capture.table("OPS")
     events = [e for e in events_of(capture.path) if e.get("ph") == "X" and e["cat"] == "cpu_op"]
     expected = brute_force(events)
@@ -217,7 +208,7 @@ def test_operators_against_brute_force(capture: Profile) -> None:
     assert [row[5].get("Sequence number", -1) for row in expected] == frame["sequence"].tolist()
 
 
-def test_devices_of_early_2021_and_of_amd(profiles: Path) -> None:
+def test_devices_ranks_and_other_json(profiles: Path) -> None:
     # computeProperties with major, minor and multiProcessorCount are read as deviceProperties are.
     devices = read(profiles / "torch" / EARLY_2021).table("DEVICES")
     expected = [("Tesla V100-DGXS-32GB", "7.0", 80)] * 4
@@ -225,19 +216,24 @@ def test_devices_of_early_2021_and_of_amd(profiles: Path) -> None:
     # An MI300X says 9.4 under the keys of CUDA's compute capability, which means gfx94x.
     devices = read(profiles / "torch" / RESNET_MI300).table("DEVICES")
     assert [("", 304)] * 8 == rows(devices, "compute_capability", "sm_count")
+    path = profiles / "torch" / "TraceLens__tracediff_test__cpu_op_map.json"
+    assert torch_trace.sniff(path) is False
+    with pytest.raises(ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"):
+        perfkit.load(path)
+    # Rank 1's kernels ran on GPU 1 of the node.
+    found = [read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz") for rank in (0, 1)]
+    assert [0, 1] == [capture.rank for capture in found]
+    assert [{0}, {1}] == [set(capture.table("KERNELS")["gpu"]) for capture in found]
 
 
-def test_collectives_of_two_ranks(profiles: Path) -> None:
-    """Three steps of five all-reduces and two broadcasts of float32 and int64, 4 and 8 bytes an element."""
+def test_collectives_of_real_traces(profiles: Path) -> None:
+    # Three steps of five all-reduces and two broadcasts of float32 and int64, 4 and 8 bytes an element.
     frame = read(profiles / "torch" / real.NCCL_A100).table("COLLECTIVES")
     counts = frame.groupby(["operation", "bytes", "dtype"], observed=True).size()
     elements = {"all_reduce": (2049000, 2431040, 6563840, 6637568, 7875584), "broadcast": (53120,)}
     expected = {(name, 4 * n, "float32"): 3 for name, listed in elements.items() for n in listed}
     assert {**expected, ("broadcast", 8 * 53, "int64"): 3} == counts.to_dict()
     assert {2} == set(frame["ranks"])
-
-
-def test_collectives_that_are_no_nccl_kernels_or_all_called_alike(profiles: Path) -> None:
     # On B200, 73 of 74 collective kernels are PyTorch's own all-reduce over multicast memory.
     capture = read(profiles / "torch" / real.B200)
     kernels = capture.table("KERNELS")
@@ -255,15 +251,12 @@ def test_collectives_that_are_no_nccl_kernels_or_all_called_alike(profiles: Path
     assert any("968 of 3653 GPU operations (26.5%) have no call" in note for note in capture.notes)
 
 
-def test_memory_of_the_allocators(profiles: Path) -> None:
+def test_memory_of_2021_and_of_the_allocators(profiles: Path) -> None:
     frame = read(profiles / "torch" / BERT_H100).table("SAMPLES")
     expected = {(gpu, "memory_allocated_bytes"): count for gpu, count in ((-1, 18), (0, 218))}  # -1: the CPU's
     expected[0, "memory_reserved_bytes"] = 218
     assert expected == frame.groupby(["gpu", "metric"], observed=True).size().to_dict()
     assert 121634816 == frame.loc[frame["metric"] == "memory_reserved_bytes", "value"].max()
-
-
-def test_memory_and_annotations_of_2021(profiles: Path) -> None:
     # 12,838 memory events that say a change only, which is not what was allocated.
     capture = read(profiles / "torch" / V100_BEFORE)
     assert "SAMPLES" not in capture.loaders
@@ -286,16 +279,3 @@ def test_grids_of_amd_are_in_blocks(profiles: Path) -> None:
     for a in kernels:
         threads = launch.get(a["correlation"]) == "hipExtModuleLaunchKernel"
         assert frame[a["correlation"]] == math.prod(a["grid"]) // (math.prod(a["block"]) if threads else 1)
-
-
-def test_a_foreign_json_says_its_keys(profiles: Path) -> None:
-    path = profiles / "torch" / "TraceLens__tracediff_test__cpu_op_map.json"
-    assert torch_trace.sniff(path) is False
-    with pytest.raises(ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"):
-        perfkit.load(path)
-
-
-def test_two_ranks_are_told_by_their_files(profiles: Path) -> None:
-    found = [read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz") for rank in (0, 1)]
-    assert [0, 1] == [capture.rank for capture in found]
-    assert [{0}, {1}] == [set(capture.table("KERNELS")["gpu"]) for capture in found]
