@@ -73,7 +73,7 @@ def test_rows_are_as_many_as_in_the_export(capture: Profile, truth: dict[str, An
 
 
 @every_capture
-def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
+def test_tables_of_each_gpu_and_launches(capture: Profile, truth: dict[str, Any]) -> None:
     found = per_gpu(capture.table("KERNELS"))
     assert {gpu for gpu, told in truth["devices"].items() if told["kernel_count"]} == set(found)
     for gpu, rows in found.items():
@@ -87,10 +87,6 @@ def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
         assert told["n_distinct_demangled"] == len(by_name) == rows["name"].nunique()
         for top in told["top5_demangled"]:
             assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
-
-
-@every_capture
-def test_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
     for gpu, told in truth["devices"].items():
         rows = per_gpu(capture.table("COPIES")).get(gpu, TABLES["COPIES"].empty())
         expected = {d: (c["count"], c["bytes"], c["time_sum"]) for d, c in told["copies"].items()}
@@ -101,20 +97,6 @@ def test_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
         words = rows["direction"].astype(str)
         found = dict(list(rows.groupby(words.where(~migrates, "UM_" + words))))
         assert expected == {d: (len(part), part["bytes"].sum(), part["dur_ns"].sum()) for d, part in found.items()}
-
-
-@every_capture
-def test_kernels_find_their_launch(capture: Profile, truth: dict[str, Any]) -> None:
-    if "launch" not in truth:
-        pytest.skip("the export has no process to join on")
-    calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
-    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
-    assert truth["launch"]["kernels_with_api_row"] == (found["_merge"] == "both").sum()
-    assert truth["launch"]["kernels_without"] == (found["_merge"] == "left_only").sum()
-
-
-@every_capture
-def test_ranges(capture: Profile, truth: dict[str, Any]) -> None:
     told = truth.get("nvtx", {"closed_ranges": 0, "distinct": 0, "top5": []})
     frame = capture.table("RANGES")
     with_tables = "gpubootcamp__mpi" in str(capture.capture["path"].iloc[0])  # elsewhere NVTX has a domain MPI
@@ -124,6 +106,42 @@ def test_ranges(capture: Profile, truth: dict[str, Any]) -> None:
     assert told["distinct"] == len(by_name)
     for top in told.get("top5", []):
         assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
+    sets = truth.get("gpu_metrics", {"sets": {}})["sets"]
+    frame = capture.table("SAMPLES")
+    assert sum(m["n"] for told in sets.values() for m in told["metrics"].values()) == len(frame)
+    for kind, told in sets.items():
+        own = frame[frame["gpu"] == int(kind) & 0xFF]
+        # The means were taken of values as stored: clocks are wrapped to 32 bits again to compare.
+        stored = own["value"].where(own["value"] < 2**31, own["value"] - 2**32)
+        values = stored.groupby(own["metric"], observed=True).agg(["size", "mean"])
+        assert len(told["metrics"]) == len(values)
+        for spelled, metric in told["metrics"].items():
+            size, mean = values.loc[canonical(spelled)]
+            scale = 1 if spelled.endswith("Frequency") else 100
+            assert metric["n"] == size
+            assert pytest.approx(metric["mean_all"] / scale, rel=1e-12, abs=0) == mean
+    listed = [g for g in truth.get("gpus", []) if g.get("smCount") != 0]
+    # The node's CUDA devices, numbered by CUDA; without its number as listed.
+    expected = {g.get("id", i) if g.get("cuDevice") is None else g["cuDevice"]: g for i, g in enumerate(listed)}
+    frame = capture.table("DEVICES").set_index("gpu")
+    assert sorted(expected) == frame.index.tolist()
+    columns = {"smCount": "sm_count", "totalMemory": "memory_bytes", "clockRate": "clock_hz"}
+    for gpu, told in expected.items():
+        assert told["name"] == frame.loc[gpu, "name"]
+        for stored, column in {**columns, "memoryBandwidth": "memory_bytes_per_s"}.items():
+            value = frame.loc[gpu, column]
+            assert told.get(stored) == (None if pd.isna(value) else value)
+    row = capture.capture.iloc[0]
+    assert truth.get("version", {}).get("EXPORT_PRODUCT_VERSION", "") == row["tool_version"]
+    assert pd.isna(row["t0_unix_ns"]) or row["t0_unix_ns"] > 1_500_000_000 * 10**9
+    frames = [capture.table(table) for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES")]
+    assert all((f["start_ns"] + f["dur_ns"]).max() <= row["dur_ns"] for f in frames if len(f))
+    if "launch" not in truth:
+        return  # the export has no process to join on
+    calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
+    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
+    assert truth["launch"]["kernels_with_api_row"] == (found["_merge"] == "both").sum()
+    assert truth["launch"]["kernels_without"] == (found["_merge"] == "left_only").sum()
 
 
 CALLS = "SELECT value, COUNT(*), SUM(end - start) FROM {} JOIN StringIds s ON s.id = {} GROUP BY value"
@@ -149,45 +167,7 @@ def test_calls_of_mpi_and_the_operating_system(name: str, stored: str, text: str
     assert {"MPI_Sendrecv", "poll"} & set(counted)
 
 
-@every_capture
-def test_samples(capture: Profile, truth: dict[str, Any]) -> None:
-    sets = truth.get("gpu_metrics", {"sets": {}})["sets"]
-    frame = capture.table("SAMPLES")
-    assert sum(m["n"] for told in sets.values() for m in told["metrics"].values()) == len(frame)
-    for kind, told in sets.items():
-        own = frame[frame["gpu"] == int(kind) & 0xFF]
-        # The means were taken of values as stored: clocks are wrapped to 32 bits again to compare.
-        stored = own["value"].where(own["value"] < 2**31, own["value"] - 2**32)
-        values = stored.groupby(own["metric"], observed=True).agg(["size", "mean"])
-        assert len(told["metrics"]) == len(values)
-        for spelled, metric in told["metrics"].items():
-            size, mean = values.loc[canonical(spelled)]
-            scale = 1 if spelled.endswith("Frequency") else 100
-            assert metric["n"] == size
-            assert pytest.approx(metric["mean_all"] / scale, rel=1e-12, abs=0) == mean
-
-
-@every_capture
-def test_devices_exporter_and_clock(capture: Profile, truth: dict[str, Any]) -> None:
-    listed = [g for g in truth.get("gpus", []) if g.get("smCount") != 0]
-    # The node's CUDA devices, numbered by CUDA; without its number as listed.
-    expected = {g.get("id", i) if g.get("cuDevice") is None else g["cuDevice"]: g for i, g in enumerate(listed)}
-    frame = capture.table("DEVICES").set_index("gpu")
-    assert sorted(expected) == frame.index.tolist()
-    columns = {"smCount": "sm_count", "totalMemory": "memory_bytes", "clockRate": "clock_hz"}
-    for gpu, told in expected.items():
-        assert told["name"] == frame.loc[gpu, "name"]
-        for stored, column in {**columns, "memoryBandwidth": "memory_bytes_per_s"}.items():
-            value = frame.loc[gpu, column]
-            assert told.get(stored) == (None if pd.isna(value) else value)
-    row = capture.capture.iloc[0]
-    assert truth.get("version", {}).get("EXPORT_PRODUCT_VERSION", "") == row["tool_version"]
-    assert pd.isna(row["t0_unix_ns"]) or row["t0_unix_ns"] > 1_500_000_000 * 10**9
-    frames = [capture.table(table) for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES")]
-    assert all((f["start_ns"] + f["dur_ns"]).max() <= row["dur_ns"] for f in frames if len(f))
-
-
-def test_gpus_peers_and_correlations_of_real_captures(profiles: Path) -> None:
+def test_gpus_peers_correlations_and_depths_of_real_captures(profiles: Path) -> None:
     folder = profiles / "nsys"
     capture = read(folder / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
     listed = nsys.tables.gpus(nsys.SqliteSource(capture.path), [])
@@ -202,9 +182,6 @@ def test_gpus_peers_and_correlations_of_real_captures(profiles: Path) -> None:
     kernels = read(folder / "GindaChen__nsys-ai__mfu_2gpu_before.sqlite").table("KERNELS")
     assert [144, 145] == sorted(kernels["process"].unique())
     assert 78 == (kernels.groupby("correlation")["process"].nunique() == 2).sum()
-
-
-def test_depths_of_a_training_run(profiles: Path) -> None:
     frame = read(profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite").table("RANGES")
     depth = frame.groupby("name", observed=True)["depth"].agg(["min", "max"])
     expected = {"Epoch 2": [0, 0], "Train": [1, 1], "Test": [1, 1]}
