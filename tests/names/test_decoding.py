@@ -1,4 +1,4 @@
-"""What names say, above all the four kernels of the A100 lab report, and names that are cut, huge or none at all."""
+"""What names say, above all the four kernels of the A100 lab report; their parts; and names that are cut or huge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.names import decode, table
 from perfkit.names.families import FAMILIES, LONGEST
-from perfkit.names.parsing import base
+from perfkit.names.parsing import base, canonical, path, split, template_names
 
 SGEMM = "ampere_sgemm_32x32_sliced1x4_tn"
 SPLIT_K = (
@@ -30,6 +30,15 @@ XMMA = (
     "tensor16x8x8_execute_split_k_kernel_cudnn_train"
 )
 
+
+DGRAD = "cutlass_tensorop_s1688dgrad_optimized_tf32_256x64_16x4_nhwc_unity_stride"
+SIMT = "cutlass_80_simt_sgemm_128x32_8x5_nn_align1"
+SM90 = "bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+TENSILE = "BBS_BH_UserArgs_MT128x64x64_MI16x16x1_SN_ISA942_IU1"
+NCCL = "ncclDevKernelArgsStorage<4096ul>"
+FILL = "at::native::FillFunctor<long>, std::array<char*, 1ul>"
+FP32 = ("", "fp32")
+
 # library, architecture, precision, tensor cores, tile, layout, split, operation
 SAID = {
     SGEMM: ("cuBLAS", "ampere", "fp32", False, "32x32", "tn", "slice-K 4 within the block", ""),
@@ -38,66 +47,47 @@ SAID = {
     CLAMP: ("PyTorch", "", "fp32", None, "", "", "", "launch_clamp_scalar"),
     FLASH: ("FlashAttention", "", "bf16", True, "128x64", "", "", "fwd"),
     XMMA: ("cuDNN", "ampere", "tf32", True, "128x128x16", "nhwckrsc_nhwc", "split-K across blocks", "wgrad"),
-    "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688dgrad_optimized_tf32_256x64_16x4_nhwc_unity_stride>(X)": (
-        ("cuDNN", "", "tf32", True, "256x64x16", "nhwc", "", "dgrad")
-    ),
-    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(X::Params)": (
-        ("CUTLASS", "ampere", "fp32", False, "128x32x8", "nn", "", "")
-    ),
-    "void cudnn::detail::dgrad2d_alg1_1<float, (int)0, (int)6, (int)5, (int)4, (int)4, (bool)0, (bool)1>(int)": (
-        ("cuDNN", "", "fp32", False, "", "", "", "dgrad")
-    ),
-    "void cudnn::cnn::wgrad_alg1_engine<float, float, (int)128, (int)5, (int)5, (int)3, (int)3, (int)3>(int)": (
-        ("cuDNN", "", "fp32", False, "", "", "", "wgrad")
-    ),
-    "void cudnn::cnn::wgrad_alg0_engine<__half, (int)128, (int)6, (int)7, (int)3>(int)": (
-        ("cuDNN", "", "fp16", None, "", "", "", "wgrad")
-    ),
+    f"void cutlass_cudnn::Kernel<{DGRAD}>(X)": ("cuDNN", "", "tf32", True, "256x64x16", "nhwc", "", "dgrad"),
+    f"void cutlass::Kernel2<{SIMT}>(X::Params)": ("CUTLASS", "ampere", "fp32", False, "128x32x8", "nn", "", ""),
+    "void cudnn::detail::dgrad2d_alg1_1<float, (int)0, (bool)1>(int)": ("cuDNN", *FP32, False, "", "", "", "dgrad"),
+    "void cudnn::cnn::wgrad_alg1_engine<float, float, (int)3>(int)": ("cuDNN", *FP32, False, "", "", "", "wgrad"),
+    "void cudnn::cnn::wgrad_alg0_engine<__half, (int)128>(int)": ("cuDNN", "", "fp16", None, "", "", "", "wgrad"),
     "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn": (
-        ("cuBLAS", "ampere", "fp16", True, "128x64x64", "tn", "", "")
+        *("cuBLAS", "ampere", "fp16", True, "128x64x64", "tn", "", ""),
     ),
     "ampere_d884gemm_64x64_16x4_nn": ("cuBLAS", "ampere", "fp64", True, "64x64x16", "nn", "", ""),
     "turing_int8_i8816gemm_int8_128x128_ldg16_nt": ("cuBLAS", "turing", "int8", True, "128x128", "nt", "", ""),
     "volta_hgemm_128x64_nn": ("cuBLAS", "volta", "fp16", False, "128x64", "nn", "", ""),
     "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN": ("cuBLAS", "", "bf16", True, "192x192x64", "tn", "", ""),
-    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_kernel__5x_cublas": (
-        ("cuBLAS", "hopper", "bf16", True, "128x128x64", "tn", "", "")
-    ),
-    "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT128x64x64_MI16x16x1_SN_ISA942_IU1": (
-        ("Tensile (rocBLAS, hipBLASLt)", "gfx942", "bf16", True, "128x64x64", "tn", "", "")
-    ),
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": (
-        ("NCCL", "", "fp32", None, "", "", "", "AllReduce")
-    ),
-    "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)": ("NCCL", "", "", None, "", "", "", ""),
+    f"sm90_xmma_gemm_{SM90}": ("cuBLAS", "hopper", "bf16", True, "128x128x64", "tn", "", ""),
+    f"Cijk_Alik_Bljk_{TENSILE}": ("Tensile (rocBLAS, hipBLASLt)", "gfx942", "bf16", True, "128x64x64", "tn", "", ""),
+    f"ncclDevKernel_AllReduce_Sum_f32_RING_LL({NCCL})": ("NCCL", *FP32, None, "", "", "", "AllReduce"),
+    f"ncclDevKernel_Generic({NCCL})": ("NCCL", "", "", None, "", "", "", ""),
     "triton_red_fused_add_native_layer_norm_12": (
-        ("Triton (TorchInductor)", "", "", None, "", "", "", "add_native_layer_norm")
+        *("Triton (TorchInductor)", "", "", None, "", "", "", "add_native_layer_norm"),
     ),
-    "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<long>, std::array<char*, 1ul> >(int)": (
-        ("PyTorch", "", "int64", None, "", "", "", "FillFunctor")
+    f"void at::native::vectorized_elementwise_kernel<2, {FILL} >(int)": (
+        *("PyTorch", "", "int64", None, "", "", "", "FillFunctor"),
     ),
-    "jacobi_kernel(float*, int)": ("", "", "", None, "", "", "", ""),
-    "": ("", "", "", None, "", "", "", ""),
+    **dict.fromkeys(("jacobi_kernel(float*, int)", ""), ("", "", "", None, "", "", "", "")),
 }
 
 
 @pytest.mark.parametrize(("full_name", "expected"), SAID.items())
 def test_properties(full_name: str, expected: tuple[str | bool | None, ...]) -> None:
-    """Each property is what the library's naming says, and empty where the name says nothing."""
     said = decode(full_name)
-
     found = (said.library, said.architecture, said.precision, said.tensor_cores)
     assert expected == (*found, said.tile, said.layout, said.split, said.operation)
 
 
+GEMM = "Matrix multiplication (GEMM) in fp32 on CUDA cores from cuBLAS, built for the Ampere architecture"
+REDUCED = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"
+
+
 @pytest.mark.parametrize(
-    ("full_name", "expected", "never"),
+    ("full_name", "expected", "never"),  # the lab report's four misreadings are put right
     [
-        (
-            SGEMM,
-            "Matrix multiplication (GEMM) in fp32 on CUDA cores from cuBLAS, built for the Ampere architecture",
-            "",
-        ),
+        (SGEMM, GEMM, ""),
         (SGEMM, "inside one thread block the K loop of that tile is shared by 4 groups of warps", "over the GPU, "),
         (SGEMM, "each thread block computes a 32x32 tile", ""),
         (SGEMM, "A is transposed, B is not transposed", ""),
@@ -106,21 +96,17 @@ def test_properties(full_name: str, expected: tuple[str | bool | None, ...]) -> 
         (SOFTMAX, "Forward pass of softmax in fp32", "log-softmax"),
         (SOFTMAX.replace("4, 0, 0", "4, 1, 0"), "Forward pass of log-softmax", ""),
         (SOFTMAX, "rows of up to 2^4 = 16 elements", "per thread"),
-        (CLAMP, "clamp to a range (how ReLU runs)", ""),
-        (CLAMP, "vector width 4", ""),
+        *((CLAMP, "clamp to a range (how ReLU runs)", ""), (CLAMP, "vector width 4", "")),
         (FLASH, "128 queries by 64 keys", ""),
         (XMMA, "Gradient of a convolution with respect to its weights", ""),
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", "also runs other reductions, algorithms and protocols", ""),
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", "AllReduce (sum) in fp32", ""),
-        ("triton_poi_fused_add_mul_0", "pointwise work", ""),
+        (REDUCED, "also runs other reductions, algorithms and protocols", ""),
+        *((REDUCED, "AllReduce (sum) in fp32", ""), ("triton_poi_fused_add_mul_0", "pointwise work", "")),
         ("jacobi_kernel(float*, int)", "jacobi_kernel(float*, int): its name follows no convention", ""),
         ("void reduce_kernel<256>(float *)", "reduction", "256 threads"),
     ],
 )
 def test_sentences(full_name: str, expected: str, never: str) -> None:
-    """One sentence for a student: the lab report's four misreadings are put right."""
     sentence = decode(full_name).sentence
-
     assert expected in sentence
     assert not never or never not in sentence
     assert sentence.endswith(".")
@@ -128,29 +114,17 @@ def test_sentences(full_name: str, expected: str, never: str) -> None:
 
 
 def test_decoded_cannot_be_changed() -> None:
-    """What a name says is cached, so it must not change."""
     with pytest.raises(FrozenInstanceError):
         decode(SGEMM).tile = "64x64"  # type: ignore[misc]
 
 
 def test_table_has_one_row_per_distinct_name() -> None:
-    """Repeated names are read once, in order of first occurrence; categories and lists give the same."""
+    rows = [(SGEMM, SGEMM, "gemm"), ("vecAdd(float*)", "vecAdd(float*)", "elementwise")]
+    expected = pd.DataFrame(rows, columns=["full_name", "name", "family"], dtype="string")
     names = pd.Series([SGEMM, "vecAdd(float*)", SGEMM], dtype="category")
-    expected = pd.DataFrame(
-        {"full_name": [SGEMM, "vecAdd(float*)"], "name": [SGEMM, "vecAdd(float*)"], "family": ["gemm", "elementwise"]},
-        dtype="string",
-    )
-
     pd.testing.assert_frame_equal(expected, table(names))
     pd.testing.assert_frame_equal(expected, table(names.cat.categories))
-
-
-def test_table_of_no_names() -> None:
-    """No names give no rows, with the same columns and dtypes."""
-    empty = table([])
-
-    assert {"full_name": "string", "name": "string", "family": "string"} == empty.dtypes.astype(str).to_dict()
-    assert 0 == len(empty)
+    pd.testing.assert_frame_equal(expected[:0], table([]))
 
 
 LENGTH = 10_000
@@ -163,45 +137,90 @@ def _filled(start: str, piece: str, end: str = "") -> str:
 # Each of these is quadratic or worse for a parser or pattern that goes back.
 NAMES = [
     *(_filled("", mark) for mark in "<>()[]{}, \n1é\ud800"),
-    _filled("", "f<"),
-    _filled("", "f<", ">" * (LENGTH // 2)),
-    _filled("", "f(", ")" * (LENGTH // 2)),
-    _filled("f<", ",", ">"),
-    _filled("", "a::"),
-    _filled("", "operator<"),
-    _filled("", "operator ()"),
-    _filled("", "const "),
-    _filled("", " [clone ", "]"),
-    _filled("", "[lambda("),
-    _filled("[lambda(", ") (instance "),
-    _filled("f<", "{lambda()#1}::", ">"),
-    _filled("f<" + "a" * 39 + ">(", "T1,", ")"),
-    _filled("_ZN", "1a"),
-    _filled("_ZN", "9"),
-    _filled("_ZN6KernelI", "La1"),
-    _filled("triton_poi_fused_", "1", "x"),
-    _filled("triton_poi_fused", "_cat", "!"),
-    _filled("triton_red_fused_", "mean_pow_"),
-    _filled("ncclKernel_X", "_NVLS"),
-    _filled("flash_fwd_kernel<", "Flash_"),
-    _filled("cutlass", "_cudnn", "("),
-    _filled("gemm_32x32_", "stages_"),
+    *(_filled("", piece) for piece in ("f<", "a::", "operator<", "operator ()", "const ", "[lambda(")),
+    *(_filled("", "f<", ">" * (LENGTH // 2)), _filled("", "f(", ")" * (LENGTH // 2)), _filled("f<", ",", ">")),
+    *(_filled("", " [clone ", "]"), _filled("[lambda(", ") (instance "), _filled("f<", "{lambda()#1}::", ">")),
+    *(_filled("f<" + "a" * 39 + ">(", "T1,", ")"), _filled("_ZN", "1a"), _filled("_ZN", "9")),
+    *(_filled("_ZN6KernelI", "La1"), _filled("triton_poi_fused_", "1", "x"), _filled("triton_poi_fused", "_cat", "!")),
+    *(
+        _filled("triton_red_fused_", "mean_pow_"),
+        _filled("ncclKernel_X", "_NVLS"),
+        _filled("flash_fwd_kernel<", "Flash_"),
+    ),
+    *(_filled("cutlass", "_cudnn", "("), _filled("gemm_32x32_", "stages_"), _filled("sliced", "1", "x4")),
     _filled("reduce_kernel<1, ", "at::native::ReduceOp<float, ", "x>"),
-    _filled("sliced", "1", "x4"),
     _filled("softmax_warp_forward<", "4, ", "4>(int)"),
 ]
 
 
 @pytest.mark.parametrize("full_name", NAMES, ids=lambda name: ascii(name[:20]))
 def test_ten_thousand_characters(full_name: str) -> None:
-    """Nothing raises or hangs, the short name stays short and the family is one of FAMILIES."""
+    """Nothing raises or hangs, and a difference after all of them still makes another name."""
     said = decode(full_name)
-
     assert 0 < len(said.name) <= LONGEST
     assert said.family in FAMILIES
     assert base(full_name)
-
-
-def test_same_beginning_different_end() -> None:
-    """A difference after 10,000 characters still makes another name."""
     assert decode(NAMES[0] + "a").name != decode(NAMES[0] + "b").name
+
+
+BASES = {
+    "void at::native::<unnamed>::max_pool_backward_nchw<float, float>(const T1 *, int)": "max_pool_backward_nchw",
+    "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688dgrad_optimized>(T1::Params)": "Kernel",
+    "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align1>": "Kernel",
+    "void (anonymous namespace)::softmax_warp_forward<float, 10, true>(float*, float const*)": "softmax_warp_forward",
+    "void <unnamed>::softmax_warp_forward<float, 4, 0> (T2 *, const T1 *)": "softmax_warp_forward",
+    "unnamed>::gemm_naive_kernel(const float *, int)": "gemm_naive_kernel",
+    "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
+    "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)": "fused_add_rms_norm_kernel",
+    "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(int)": "kernel",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)": "ncclDevKernel_SendRecv",
+    "void f<a::operator()(int)::[lambda(float) (instance 1)]>(T1)": "f",
+    "void Functor::operator()<int>(T1) const": "operator()",
+    "main::{lambda(int)#1}::operator()(int) const": "operator()",
+    "saxpy(int, float*) [clone .constprop.0] [clone .kd]": "saxpy",
+    "Cijk_Ailk_Bljk_SB_MT64x64x8.kd": "Cijk_Ailk_Bljk_SB_MT64x64x8",
+    "ampere_sgemm_32x32_sliced1x4_tn": "ampere_sgemm_32x32_sliced1x4_tn",
+    "triton_poi_fused_add_mul_0": "triton_poi_fused_add_mul_0",
+    "cudapy::__main__::add$241(Array<float, 1, C, mutable, aligned>)": "add$241",
+    "_Z12daxpy_kernelidPd_": "daxpy_kernel",
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_": "add_rmsnorm_quant_kernel",
+    "_ZN12_GLOBAL__N_14workEv": "work",
+    "_Z": "_Z",
+    "void foo<bar<float": "foo",
+    "foo(int": "foo",
+    "Kernel mit Leerzeichen, 核": "Kernel mit Leerzeichen, 核",
+    "": "",
+    "::": "::",
+    "<>": "<>",
+}
+
+
+@pytest.mark.parametrize(("full_name", "expected"), BASES.items())
+def test_base_is_the_function_alone(full_name: str, expected: str) -> None:
+    assert expected == base(full_name)
+
+
+def test_three_tools_spell_one_type_alike() -> None:
+    """nsys, CUPTI's demangler (Kineto) and ncu differ in brackets, const, spaces and lambdas only."""
+    lambdas = {
+        "nsys": "[lambda(float) (instance 2)]::operator ()() const",
+        "kineto": "{lambda(float)#2}::operator()() const",
+    }
+    nsys = f"f<const float *, unsigned int, <unnamed>::g<a<b>>(int &)::{lambdas['nsys']}>"
+    kineto = f"f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambdas['kineto']}>"
+    assert canonical(nsys) == canonical(kineto)
+    assert "f<float*, uint, g<a<b>>(int&)::{lambda(float)#2}::operator()()>" == canonical(nsys)
+
+
+def test_path_drops_the_return_type() -> None:
+    """What stands before a space outside brackets, ahead of the parameters, is a return type."""
+    parts = path("std::enable_if<true, void>::type a::b<int>::c(float)")
+    expected = [("a", (), None), ("b", ("int",), None), ("c", (), "float")]
+    assert expected == [(part.name, part.args, part.params) for part in parts]
+
+
+def test_split_ignores_separators_in_brackets() -> None:
+    """Commas inside <>, (), [] and {} belong to the piece; an arrow and a comparison open nothing."""
+    assert ["a<b, c>", " (d, e)", " f->g", " (1 < 2)", " h"] == split("a<b, c>, (d, e), f->g, (1 < 2), h", ",")
+    assert ["a", " b<c, d"] == split("a, b<c, d", ",")  # a name cut inside its template arguments
+    assert ["GemmShape"] == template_names("ILi128ENS_9GemmShapeILi4EEE")  # Li128E is a number, no name

@@ -36,13 +36,11 @@ def ticks(count: int = 4, gpus: int = 2) -> list[Row]:
 
 
 def labels(gpu: int = 0, host: str = "node1", **more: str) -> dict[str, str]:
-    """The labels of dcgm-exporter."""
     own = {"gpu": str(gpu), "UUID": UUID.format(gpu), "device": f"nvidia{gpu}", "modelName": "NVIDIA A100-SXM4-80GB"}
     return {**own, "Hostname": host, **more}
 
 
 def line(name: str, said: Labels, value: object, time: object = "") -> str:
-    """One line of Prometheus text."""
     inside = ",".join('{}="{}"'.format(k, v.replace("\\", "\\\\").replace('"', '\\"')) for k, v in said.items())
     return f"{name}{{{inside}}} {value}" + (f" {time}" if time != "" else "")
 
@@ -51,30 +49,28 @@ def page(gpus: int = 2, host: str = "node1", i: int = 0) -> list[str]:
     """The lines of a scrape: utilisation of 50 % and `i`, power, memory and the ratios."""
     text = []
     for name, value in {
-        "DCGM_FI_DEV_GPU_UTIL": 50 + i,
-        "DCGM_FI_DEV_POWER_USAGE": 250.25 + i,
-        "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 400,
-        "DCGM_FI_DEV_GPU_TEMP": 60,
-        "DCGM_FI_DEV_FB_USED": 1024,
-        "DCGM_FI_DEV_FB_FREE": 3072,
-        "DCGM_FI_DEV_FB_RESERVED": 512,
-        "DCGM_FI_PROF_SM_ACTIVE": 0.5 + i / 1024,
-        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.25,
-        "DCGM_FI_PROF_DRAM_ACTIVE": 0.125,
+        "DEV_GPU_UTIL": 50 + i,
+        "DEV_POWER_USAGE": 250.25 + i,
+        "DEV_ENFORCED_POWER_LIMIT": 400,
+        "DEV_GPU_TEMP": 60,
+        "DEV_FB_USED": 1024,
+        "DEV_FB_FREE": 3072,
+        "DEV_FB_RESERVED": 512,
+        "PROF_SM_ACTIVE": 0.5 + i / 1024,
+        "PROF_PIPE_TENSOR_ACTIVE": 0.25,
+        "PROF_DRAM_ACTIVE": 0.125,
     }.items():
-        text += [f"# HELP {name} help.", f"# TYPE {name} gauge"]
-        text += [line(name, labels(gpu, host), value) for gpu in range(gpus)]
+        text += [f"# HELP DCGM_FI_{name} help.", f"# TYPE DCGM_FI_{name} gauge"]
+        text += [line(f"DCGM_FI_{name}", labels(gpu, host), value) for gpu in range(gpus)]
     return text
 
 
 def scrape(path: Path, *text: str) -> Path:
-    """Write lines of Prometheus text."""
     path.write_text("\n".join([*text, ""]))
     return path
 
 
 def answer(path: Path, *series: tuple[Labels, Sequence[tuple[float, str]]], **more: object) -> Path:
-    """Write the answer to a query over a range: series of (labels with ``__name__``, points)."""
     result = [{"metric": dict(said), "values": [list(point) for point in points]} for said, points in series]
     path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}, **more}))
     return path
@@ -87,6 +83,5 @@ def series(name: str, *values: object, gpu: int = 0, host: str = "node1") -> tup
 
 
 def stored(path: Path) -> Path:
-    """A stored answer with utilisation and power of two GPUs."""
     names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE")
     return answer(path, *(series(name, 50, 60, 70, gpu=gpu) for name in names for gpu in range(2)))

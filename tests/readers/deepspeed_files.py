@@ -40,22 +40,11 @@ OLDEST = {
 
 
 def report(values: Mapping[str, str] | None = None, step: int = 10) -> list[str]:
-    """The lines of a report with these values, those of a run of two GPUs if not given."""
     notations = "number of parameters (params), number of multiply-accumulate operations(MACs),"
     pairs = [f"{label + ': ':<70}  {value:<8}" for label, value in (NEW if values is None else values).items()]
     modules = ["depth 0:", "    params      - {'Net': '10 M'}", "    fwd latency - {'Net': '1.9 ms'}"]
-    return [
-        "",
-        TITLE,
-        f"Profile Summary at step {step}:",
-        "Notations:",
-        notations,
-        "",
-        *pairs,
-        "",
-        AGGREGATED,
-        *modules,
-    ]
+    head = ["", TITLE, f"Profile Summary at step {step}:", "Notations:", notations, ""]
+    return [*head, *pairs, "", AGGREGATED, *modules]
 
 
 def iteration(number: int, **fields: object) -> str:
@@ -65,7 +54,6 @@ def iteration(number: int, **fields: object) -> str:
 
 
 def timed(number: int, ms: float, **fields: object) -> str:
-    """An iteration line of 16 samples that took `ms`."""
     told = {"elapsed_time_per_iteration_(ms)": ms, "learning_rate": "1.2E-07", "global_batch_size": 16, **fields}
     return iteration(number, **told)
 
@@ -81,6 +69,5 @@ def training() -> list[str]:
 
 
 def written(path: Path, lines: Iterable[str], prefix: str = "") -> Path:
-    """Write lines, each with a launcher's prefix."""
     path.write_text("".join(f"{prefix}{line}\n" for line in lines))
     return path

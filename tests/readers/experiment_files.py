@@ -32,17 +32,14 @@ class Context:
 
 
 def function(number: int, name: str, *children: Context, file: str = "main.c", line: int = 1) -> Context:
-    """A function that is called."""
     return Context("PF", number, name, file, line, children=children)
 
 
 def inlined(number: int, name: str, *children: Context, file: str = "main.c", line: int = 1) -> Context:
-    """A function that is inlined."""
     return Context("Pr", number, name, file, line, children=children)
 
 
 def loop(number: int, line: int, *children: Context, file: str = "main.c") -> Context:
-    """A loop."""
     return Context("L", number, file=file, line=line, children=children)
 
 
@@ -61,28 +58,11 @@ def sample(folder: Path) -> Path:
 
     Of thread 0 of rank 0 the loop has 3 us, work 4, the line 2, the thread 1; of the n-th thread n times that.
     """
-    return database(
-        folder,
-        function(
-            2,
-            "<program root>",
-            call(
-                3,
-                0,
-                function(
-                    4,
-                    "main",
-                    loop(5, 10, statement(6, 11, 3.0)),
-                    call(7, 20, function(8, "work(int)", statement(9, 5, 4.0), file="lib/work.c")),
-                    statement(10, 21, 2.0),
-                ),
-            ),
-            file="<unknown file>",
-            line=0,
-        ),
-        function(11, "<thread root>", statement(12, 0, 1.0), file="~unknown-file~", line=0),
-        threads=((0, 0), (0, 1), (1, 0), (1, 1)),
-    )
+    work = call(7, 20, function(8, "work(int)", statement(9, 5, 4.0), file="lib/work.c"))
+    main = function(4, "main", loop(5, 10, statement(6, 11, 3.0)), work, statement(10, 21, 2.0))
+    program = function(2, "<program root>", call(3, 0, main), file="<unknown file>", line=0)
+    thread = function(11, "<thread root>", statement(12, 0, 1.0), file="~unknown-file~", line=0)
+    return database(folder, program, thread, threads=((0, 0), (0, 1), (1, 0), (1, 1)))
 
 
 def database(

@@ -19,12 +19,14 @@ FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
 T0 = 1_700_000_000_000_000_000
 
 Values = Mapping[tuple[int, str], float]
+Identity = tuple[tuple[str, int], ...]
+Names = Sequence[str]
+Ways = Sequence[tuple[int, str]]  # how threads are combined, and the formula
+Roots = Sequence["Context"]
 
 
 @dataclass(frozen=True)
 class Context:
-    """A context; what is None or empty is not stored."""
-
     node: int
     kind: int = FUNCTION
     name: str | None = None
@@ -42,46 +44,31 @@ class Context:
 class Thread:
     """A thread or stream: its identity, its inclusive values by (node, metric) and its trace of (time, node)."""
 
-    identity: tuple[tuple[str, int], ...] = (("NODE", 0), ("THREAD", 0))
+    identity: Identity = (("NODE", 0), ("THREAD", 0))
     values: Values = field(default_factory=dict)
     trace: Sequence[tuple[int, int]] = ()
 
 
 class Bytes:
-    """A file that grows; `put` says where what it wrote lies."""
-
     def __init__(self, form: bytes, sections: int, major: int = 4, minor: int = 0) -> None:
         self.data = bytearray(b"HPCTOOLKIT" + form + bytes([major, minor]) + bytes(16 * sections))
 
     def put(self, raw: bytes, align: int = 8) -> int:
-        """Append, aligned."""
         self.data += bytes(-len(self.data) % align)
         self.data += raw
         return len(self.data) - len(raw)
 
     def texts(self, *texts: str) -> list[int]:
-        """Append texts."""
         return [self.put(text.encode("utf-8", errors="surrogateescape") + b"\0", 1) for text in texts]
 
     def section(self, number: int, start: int, end: int | None = None) -> None:
-        """Note a section in the header."""
         struct.pack_into("<QQ", self.data, 16 + 16 * number, (end or len(self.data)) - start, start)
 
     def write(self, path: Path, footer: bytes) -> None:
-        """Write the file."""
         path.write_bytes(bytes(self.data) + footer)
 
 
-def meta(
-    path: Path,
-    roots: Sequence[Context],
-    metrics: Sequence[str],
-    combine: Sequence[tuple[int, str]],
-    description: str,
-    minor: int,
-    pad: int,
-) -> None:
-    """Write meta.db: what was measured, and the tree."""
+def meta(path: Path, roots: Roots, metrics: Names, combine: Ways, description: str, minor: int, pad: int) -> None:
     out = Bytes(b"meta", 8, minor=minor)
     start = out.put(bytes(16))
     title, text = out.texts("toy", description)
@@ -97,7 +84,7 @@ def meta(
     out.write(path, b"_meta.db")
 
 
-def _metrics(out: Bytes, metrics: Sequence[str], combine: Sequence[tuple[int, str]], pad: int) -> None:
+def _metrics(out: Bytes, metrics: Names, combine: Ways, pad: int) -> None:
     gap = bytes(pad)
     start = out.put(bytes(32))
     at = dict(zip(texts := [name for name, _ in SCOPES], out.texts(*texts), strict=True))
@@ -111,15 +98,14 @@ def _metrics(out: Bytes, metrics: Sequence[str], combine: Sequence[tuple[int, st
         sums = b""
         for k, (how, formula) in enumerate(combine):
             (written,) = out.texts(formula)
+            stats = [_stat(i, j, k, len(combine)) for j in range(len(of))]
             sums += b"".join(
-                struct.pack("<QQBxH4x", s, written, how, _stat(i, j, k, len(combine))) + gap for j, s in enumerate(of)
+                struct.pack("<QQBxH4x", s, written, how, stat) + gap for s, stat in zip(of, stats, strict=True)
             )
         rows.append(struct.pack("<QQQHH4x", text, insts, out.put(sums), 4, 4 * len(combine)) + gap)
     first = out.put(b"".join(rows))
-    packed = struct.pack(
-        "<QIBBBxQHB", first, len(metrics), 32 + pad, 16 + pad, 24 + pad, scopes, len(SCOPES), scope_size
-    )
-    struct.pack_into(f"<{len(packed)}s", out.data, start, packed)
+    sizes = (32 + pad, 16 + pad, 24 + pad)
+    struct.pack_into("<QIBBBxQHB", out.data, start, first, len(metrics), *sizes, scopes, len(SCOPES), scope_size)
     out.section(2, start)
 
 
@@ -128,8 +114,7 @@ def _stat(metric: int, scope: int, way: int, ways: int) -> int:
     return 60_000 - (4 * ways * metric + 4 * way + scope)
 
 
-def every(roots: Sequence[Context]) -> list[Context]:
-    """Every context, each after the one that encloses it."""
+def every(roots: Roots) -> list[Context]:
     found = list(roots)
     for context in found:
         found.extend(context.children)
@@ -137,8 +122,6 @@ def every(roots: Sequence[Context]) -> list[Context]:
 
 
 class _Lists:
-    """The strings, modules, files and functions, and where each was put."""
-
     def __init__(self, out: Bytes, contexts: Sequence[Context], pad: int) -> None:
         real = [c for c in contexts if c.at_entry is None]
         start = len(out.data)
@@ -146,18 +129,14 @@ class _Lists:
         self.text = dict(zip(sorted(texts), out.texts(*sorted(texts)), strict=True))
         out.section(4, start)
         gap = bytes(pad)
-        self.module = self._array(
-            out, 5, 16 + pad, {m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)}
-        )
-        self.file = self._array(
-            out, 6, 16 + pad, {f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)}
-        )
+        modules = {m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)}
+        files = {f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)}
+        self.module, self.file = (self._array(out, 5 + i, 16 + pad, rows) for i, rows in enumerate((modules, files)))
         functions = {self.key(c): self._function(c) + gap for c in real if c.kind == FUNCTION and c.name is not None}
         self.function = self._array(out, 7, 40 + pad, functions)
 
     @staticmethod
     def key(c: Context) -> tuple[Any, ...]:
-        """What tells one function from another."""
         return (c.name, c.module, c.file, c.line, c.offset)
 
     def _function(self, c: Context) -> bytes:
@@ -173,7 +152,7 @@ class _Lists:
         return {key: first + i * size for i, key in enumerate(rows)}
 
 
-def _contexts(out: Bytes, roots: Sequence[Context], listed: _Lists, pad: int) -> None:
+def _contexts(out: Bytes, roots: Roots, listed: _Lists, pad: int) -> None:
     start = out.put(bytes(16))
     arrays: dict[int, tuple[int, int]] = {}
     for context in reversed(every(roots)):
@@ -202,13 +181,12 @@ def _context(c: Context, size: int, first: int, listed: _Lists) -> bytes:
 def profiles(
     path: Path,
     values: Sequence[Values],
-    identities: Sequence[tuple[tuple[str, int], ...]],
-    metrics: Sequence[str],
+    identities: Sequence[Identity],
+    metrics: Names,
     ways: int,
     minor: int,
     pad: int,
 ) -> None:
-    """Write profile.db: values by thread, the first being their sum."""
     out = Bytes(b"prof", 2, minor=minor)
     start = out.put(bytes(16))
     first = out.put(bytes((48 + pad) * len(values)))
@@ -230,8 +208,7 @@ def profiles(
     out.write(path, b"_prof.db")
 
 
-def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int, pad: int) -> None:
-    """Write cct.db: the values of the threads by context."""
+def cct(path: Path, values: Sequence[Values], metrics: Names, minor: int, pad: int) -> None:
     out = Bytes(b"ctxt", 1, minor=minor)
     start = out.put(bytes(16))
     count = 1 + max((node for stored in values for node, _ in stored), default=0)
@@ -239,9 +216,8 @@ def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int
     struct.pack_into("<QIB", out.data, start, first, count, 32 + pad)
     out.section(0, start)
     for node in range(count):
-        rows = [
-            (4 * i + 3, p, v[node, m]) for i, m in enumerate(metrics) for p, v in enumerate(values, 1) if (node, m) in v
-        ]
+        every = [(4 * i + 3, p, v.get((node, m))) for i, m in enumerate(metrics) for p, v in enumerate(values, 1)]
+        rows = [row for row in every if row[2] is not None]
         at = out.put(b"".join(struct.pack("<Id", profile, value) for _, profile, value in rows), 4)
         starts = {metric: j for j, (metric, _, _) in reversed(list(enumerate(rows)))}
         index = out.put(b"".join(struct.pack("<HQ", metric, starts[metric]) for metric in sorted(starts)), 2)
@@ -251,7 +227,6 @@ def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int
 
 
 def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, pad: int) -> None:
-    """Write trace.db: when which thread was where."""
     out = Bytes(b"trce", 1, minor=minor)
     start = out.put(bytes(32))
     first = out.put(bytes((24 + pad) * len(traces)))
@@ -264,43 +239,35 @@ def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, 
     out.write(path, b"trace.db")
 
 
-__all__ = ["T0", "Context", "Thread", "Values"]
-
-
 def entry(node: int, name: str, *children: Context, point: int = 1) -> Context:
-    """An entry point."""
     return Context(node, name=name, children=children, at_entry=point)
 
 
 def function(node: int, name: str, *children: Context, **where: Any) -> Context:
-    """A function that is called."""
     return Context(node, FUNCTION, name, children=children, relation=1, **where)
 
 
 def line(node: int, file: str, number: int, *children: Context, **where: Any) -> Context:
-    """A source line."""
     return Context(node, LINE, file=file, line=number, children=children, **where)
 
 
 def loop(node: int, file: str, number: int, *children: Context, **where: Any) -> Context:
-    """A loop."""
     return Context(node, LOOP, file=file, line=number, children=children, **where)
 
 
 def instruction(node: int, module: str, offset: int, *children: Context) -> Context:
-    """An instruction."""
     return Context(node, INSTRUCTION, module=module, offset=offset, children=children)
 
 
 def database(
     folder: Path,
-    roots: Sequence[Context],
-    metrics: Sequence[str] = ("CPUTIME (sec)",),
+    roots: Roots,
+    metrics: Names = ("CPUTIME (sec)",),
     threads: Sequence[Thread] = (Thread(),),
     *,
     summary: Values | None = None,
     description: str = "a made database",
-    combine: Sequence[tuple[int, str]] = ((0, "$$"),),
+    combine: Ways = ((0, "$$"),),
     minor: int = 0,
     pad: int = 0,
 ) -> Path:
@@ -308,16 +275,9 @@ def database(
     folder.mkdir(parents=True, exist_ok=True)
     meta(folder / "meta.db", roots, metrics, combine, description, minor, pad)
     totals = dict(summary) if summary is not None else _summed(threads)
-    profiles(
-        folder / "profile.db",
-        [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))],
-        [t.identity for t in threads],
-        metrics,
-        len(combine),
-        minor,
-        pad,
-    )
-    cct(folder / "cct.db", [_with_whole(t.values, roots) for t in threads], metrics, minor, pad)
+    stored = [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))]
+    profiles(folder / "profile.db", stored, [t.identity for t in threads], metrics, len(combine), minor, pad)
+    cct(folder / "cct.db", stored[1:], metrics, minor, pad)
     if any(t.trace for t in threads):
         traces(folder / "trace.db", [t.trace for t in threads], minor, pad)
     return folder
@@ -331,8 +291,7 @@ def _summed(threads: Sequence[Thread]) -> dict[tuple[int, str], float]:
     return totals
 
 
-def _with_whole(values: Values, roots: Sequence[Context]) -> Values:
-    """Add the values above all entry points unless they are given."""
+def _with_whole(values: Values, roots: Roots) -> Values:
     nodes = {root.node for root in roots}
     whole: dict[tuple[int, str], float] = {}
     for (node, metric), value in values.items():
@@ -343,13 +302,8 @@ def _with_whole(values: Values, roots: Sequence[Context]) -> Values:
 
 def toy() -> tuple[Context, ...]:
     """Main thread: train.py:12 calls mm, which runs a kernel and copies; a worker runs the same kernel."""
-    mm = function(
-        4,
-        "at::mm(at::Tensor)",
-        function(5, "<gpu kernel>", function(6, "sgemm(float*)", module="gpubins/a.gpubin")),
-        function(7, "<gpu copyin>"),
-        module="/lib/libtorch.so",
-    )
+    launched = function(5, "<gpu kernel>", function(6, "sgemm(float*)", module="gpubins/a.gpubin"))
+    mm = function(4, "at::mm(at::Tensor)", launched, function(7, "<gpu copyin>"), module="/lib/libtorch.so")
     step = line(3, "src/job/train.py", 12, mm, copied=True)
     train = function(2, "train", step, module="<logical python>", file="src/job/train.py", line=10, copied=True)
     kernel = function(12, "<gpu kernel>", function(13, "sgemm(float*)", module="gpubins/a.gpubin"))
@@ -361,7 +315,6 @@ TOY_METRICS = ("CPUTIME (sec)", "GKER (sec)", "GINS:STL_GMEM", "GINS:STL_ANY", "
 
 
 def toy_threads() -> tuple[Thread, ...]:
-    """The main thread, the worker, and a stream that has a trace only."""
     cpu, gker, gmem, any_stall, h2d = TOY_METRICS
     path, back = (1, 2, 3, 4), (10, 11)
     main = {(node, cpu): 3.0 for node in path}
@@ -378,12 +331,10 @@ def toy_threads() -> tuple[Thread, ...]:
 
 
 def sample(folder: Path, **changes: Any) -> Path:
-    """Write the toy program's database, with something for every table."""
     return database(folder, toy(), TOY_METRICS, changes.pop("threads", toy_threads()), **changes)
 
 
 def chain(levels: int) -> Context:
-    """An entry point with `levels` functions, each called by the one before."""
     below: tuple[Context, ...] = ()
     for node in range(levels + 1, 1, -1):
         below = (function(node, f"f{node}", *below),)
@@ -391,13 +342,11 @@ def chain(levels: int) -> Context:
 
 
 def read(folder: Path, *roots: Context, **rest: Any) -> Profile:
-    """Write a database and read it."""
     path = database(folder, roots, **rest)
     assert hpctoolkit.sniff(path)
     return hpctoolkit.read(path)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """The rows of a table as tuples, None for what is missing."""
     told = frame[list(columns)].astype(object)
     return list(told.where(told.notna(), None).itertuples(index=False, name=None))

@@ -22,7 +22,6 @@ PER_ITERATION = ("i_min", "i_max", "i_p99", "i_cv%")
 
 
 def devices(ranks: int = 8, per_node: int = 8, group: str = "Group  0 ") -> list[str]:
-    """The list of devices, of nodes node0, node1, ..."""
     return [
         f"#  Rank {r:2d} {group}Pid {4000 + r:6d} on      node{r // per_node} "
         f"device {r % per_node:2d} [0000:{r % per_node:02x}:00] {H100}"
@@ -31,7 +30,6 @@ def devices(ranks: int = 8, per_node: int = 8, group: str = "Group  0 ") -> list
 
 
 def header(before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, after: str = "") -> list[str]:
-    """The three lines above the rows."""
     width = dict(zip(BEFORE, (10, 12, 8, 6, 6), strict=True))
     names = "  ".join(f"{name:>{width[name]}}" for name in before)
     half = "  ".join(f"{name:>{7 if name in ('time', 'cputime', *PER_ITERATION) else 6}}" for name in measured)
@@ -44,19 +42,16 @@ def header(before: Sequence[str] = BEFORE, measured: Sequence[str] = MEASURED, a
 
 
 def start(size: int, count: int, dtype: str = "float", redop: str | None = "sum", root: int | None = -1) -> str:
-    """What a row begins with."""
     rest = (f"  {redop:>6}" if redop is not None else "") + (f"  {root:>6}" if root is not None else "")
     return f"{size:>12}  {count:>12}  {dtype:>8}{rest}"
 
 
 def half(cells: Half) -> str:
-    """One measurement of a row."""
     time, algbw, busbw, *rest = cells
     return f"  {time:>7}  {algbw:>6}  {busbw:>6}" + "".join(f"  {cell!s:>6}" for cell in rest)
 
 
 def rows(dtype: str = "float", redop: str | None = "sum", root: int | None = -1, after: str = "") -> list[str]:
-    """The rows of an all-reduce."""
     return [start(size, count, dtype, redop, root) + half(out) + half(into) + after for size, count, out, into in ROWS]
 
 
@@ -88,14 +83,11 @@ def old_table(inner: Sequence[str], ranks: int = 8, per_node: int = 8, above: Se
 
 
 def written(path: Path, lines: Iterable[str], prefix: str = "") -> Path:
-    """Write lines, each with a launcher's prefix."""
     path.write_text("".join(f"{prefix}{line}\n" for line in lines))
     return path
 
 
 def result(size: int, count: int, out: Half | None, into: Half | None, **more: Any) -> dict[str, Any]:
-    """A result as -J writes it."""
-
     def measured(cells: Half) -> dict[str, Any]:
         time, algbw, busbw, wrong = cells
         return {"time": float(str(time)), "alg_bw": float(str(algbw)), "bus_bw": float(str(busbw)), "nwrong": wrong}
@@ -106,7 +98,6 @@ def result(size: int, count: int, out: Half | None, into: Half | None, **more: A
 
 
 def report(**more: Any) -> dict[str, Any]:
-    """A report of -J on two processes with four GPUs each."""
     named = {"group": 0, "pid": 1, "device": 0, "device_hex": "0000:00:00", "device_info": H100}
     config = {"nthreads": 1, "ngpus": 4, "minimum_bytes": 8, "maximum_bytes": 8589934592, "step_factor": 2}
     listed = [{"rank": 4 * node, "hostname": f"node{node}", **named} for node in (0, 1)]
@@ -119,18 +110,15 @@ def report(**more: Any) -> dict[str, Any]:
 
 
 def reported(path: Path, told: dict[str, Any]) -> Path:
-    """Write a report as -J does: in one line."""
     path.write_text(json.dumps(told, separators=(",", ":")))
     return path
 
 
 def said(text: str, rank: int = 0, level: str = "INFO", host: str = "node0") -> str:
-    """A line of NCCL, written by the process of a rank."""
     return f"{host}:{1000 + rank}:{2000 + rank} [{rank}] NCCL {level} {text}"
 
 
 def init(rank: int, ranks: int, nodes: int = 1, comm: str = "0xaaa") -> list[str]:
-    """What a rank says of its communicator."""
     told = f"nRanks {ranks} nNodes {nodes} localRanks {ranks // nodes} localRank 0 MNNVL 0"
     device = f"cudaDev {rank} nvmlDev {rank} busId {rank}000 commId 0x123"
     done = f"ncclCommInitRank comm {comm} rank {rank} nranks {ranks} {device} - Init COMPLETE"
@@ -139,11 +127,8 @@ def init(rank: int, ranks: int, nodes: int = 1, comm: str = "0xaaa") -> list[str
 
 def call(name: str, count: int, dtype: int = 7, ranks: int = 2, rank: int = 0, number: int = 0) -> str:
     """A call of a rank; NCCL counts the calls in hexadecimal."""
-    return said(
-        f"{name}: opCount {number:x} sendbuff 0x7f0000000000 recvbuff (nil) count {count} datatype {dtype} op 0 root 0 "
-        f"comm 0xaaa [nranks={ranks}] stream 0x55e29067e430",
-        rank,
-    )
+    told = f"sendbuff 0x7f0000000000 recvbuff (nil) count {count} datatype {dtype} op 0 root 0 comm 0xaaa"
+    return said(f"{name}: opCount {number:x} {told} [nranks={ranks}] stream 0x55e29067e430", rank)
 
 
 def sample(path: Path) -> Path:

@@ -51,13 +51,11 @@ class Measured:
     cc: str = "8.0"
 
     def cells(self) -> dict[str, str]:
-        """What stands in the leading columns."""
         told = [self.number, self.process, "app", "127.0.0.1", self.name, 1, 7, self.block, self.grid, self.device]
         return dict(zip([*LEAD, *SHAPE], [*map(str, told), self.cc], strict=True))
 
 
 def full(number: int = 0) -> Measured:
-    """A launch with something for every table."""
     metrics: Metrics = {
         **DEVICE,
         "gpu__time_duration.sum": ("us", "10.5"),
@@ -120,7 +118,6 @@ def _write(
 
 
 def read(path: Path) -> Profile:
-    """Read a file that the reader claims."""
     assert ncu.sniff(path)
     return ncu.read(path)
 
@@ -132,7 +129,6 @@ def one(folder: Path, metrics: Metrics, **changes: Any) -> dict[str, Any]:
 
 
 def report(path: Path, payload: bytes = b"results", launches: int = 0) -> Path:
-    """Write a container: magic, file header, one block whose header announces its payload and its launches."""
     header = bytes([2 << 3, launches, 5 << 3, len(payload)] if launches else [5 << 3, len(payload)])
     version = b"\n\x1e2024.1.0.0 (build 1) (public)"
     head = len(version).to_bytes(4, "little") + version

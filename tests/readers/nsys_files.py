@@ -7,6 +7,7 @@ write an export that lacks the column.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -40,12 +41,10 @@ UNSIGNED = ("globalPid", "globalTid", "streamId", "typeId", "graphNodeId", "byte
 
 
 def process(pid: int) -> int:
-    """The globalPid of a process."""
     return HOST | pid << 24
 
 
 def kernel(start: int, end: int, name: str = "work", pid: int = 1, **changes: Any) -> Row:
-    """A row of CUPTI_ACTIVITY_KIND_KERNEL."""
     shape = {"gridX": 2, "gridY": 3, "gridZ": 4, "blockX": 32, "blockY": 2, "blockZ": 1}
     memory = {"staticSharedMemory": 16, "dynamicSharedMemory": 1024}
     named = {"demangledName": name, "shortName": "Kernel", "registersPerThread": 40, "graphNodeId": None}
@@ -53,13 +52,11 @@ def kernel(start: int, end: int, name: str = "work", pid: int = 1, **changes: An
 
 
 def copy(start: int, end: int, kind: int = 1, pid: int = 1, **changes: Any) -> Row:
-    """A row of CUPTI_ACTIVITY_KIND_MEMCPY."""
     sides = {"srcKind": 0, "dstKind": 2, "srcDeviceId": None, "dstDeviceId": None}
     return {**_place(start, end, pid), "bytes": 4096, "copyKind": kind, **sides, **changes}
 
 
 def memset(start: int, end: int, pid: int = 1, **changes: Any) -> Row:
-    """A row of CUPTI_ACTIVITY_KIND_MEMSET."""
     return {**_place(start, end, pid), "value": 0, "bytes": 256, "memKind": 2, **changes}
 
 
@@ -69,36 +66,30 @@ def _place(start: int, end: int, pid: int) -> Row:
 
 
 def call(start: int, end: int, name: str = "cudaLaunchKernel_v7000", pid: int = 1, tid: int = 1, **changes: Any) -> Row:
-    """A row of CUPTI_ACTIVITY_KIND_RUNTIME."""
     made = {"globalTid": process(pid) | tid, "correlationId": 100, "nameId": name, "returnValue": 0}
     return {"start": start, "end": end, "eventClass": 0, **made, **changes}
 
 
 def system_call(start: int, end: int | None, name: str = "write", pid: int = 1, tid: int = 1) -> Row:
-    """A row of OSRT_API."""
     return {"start": start, "end": end, "eventClass": 27, "globalTid": process(pid) | tid, "nameId": name}
 
 
 def event(start: int, end: int | None, text: str | None = "step", pid: int = 1, tid: int = 1, **changes: Any) -> Row:
-    """A row of NVTX_EVENTS, a push/pop range unless eventType says otherwise."""
     made = {"eventType": PUSH_POP, "text": text, "textId": None, "domainId": 0}
     return {"start": start, "end": end, **made, "globalTid": process(pid) | tid, **changes}
 
 
 def gpu(number: int = 0, **changes: Any) -> Row:
-    """A row of TARGET_INFO_GPU."""
     made = {"id": number, "name": "NVIDIA A100-SXM4-80GB", "cuDevice": number, "smCount": 108}
     rates = {"totalMemory": 85 * 10**9, "memoryBandwidth": 2039 * 10**9, "clockRate": 1_410_000_000}
     return {**made, **rates, "computeMajor": 8, "computeMinor": 0, **changes}
 
 
 def sample(time: int, value: int, metric: int = 1, kind: int = HOST, **changes: Any) -> Row:
-    """A row of GPU_METRICS."""
     return {"timestamp": time, "typeId": kind, "metricId": metric, "value": value, **changes}
 
 
 def metric(name: str, number: int = 1, kind: int = HOST) -> Row:
-    """A row of TARGET_INFO_GPU_METRICS."""
     return {"typeId": kind, "sourceId": 1, "typeName": "set", "metricId": number, "metricName": name}
 
 
@@ -112,7 +103,6 @@ def session(version: str = "2024.2.3.38", t0: int = 1_700_000_000 * 10**9, durat
 
 
 def capture(**changes: Any) -> Tables:
-    """A capture with a row or two of everything; `changes` go to `session`."""
     return {
         **session(**changes),
         "TARGET_INFO_GPU": [gpu()],
@@ -128,12 +118,11 @@ def capture(**changes: Any) -> Tables:
 
 
 def without(rows: list[Row], *columns: str) -> list[Row]:
-    """The rows without some of their columns."""
     return [{name: value for name, value in row.items() if name not in columns} for row in rows]
 
 
 def sqlite(path: Path, tables: Tables) -> Path:
-    """Write an export in one SQLite file."""
+    path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as database, database:
         for table, rows in _with_strings(tables).items():
             columns = ", ".join(f'"{name}"' for name in rows[0])
@@ -145,7 +134,7 @@ def sqlite(path: Path, tables: Tables) -> Path:
 
 def parquet(folder: Path, tables: Tables) -> Path:
     """Write an export as `nsys export -t parquetdir` does, ids unsigned."""
-    folder.mkdir()
+    _emptied(folder)
     for name, table in _arrow_tables(tables).items():
         pq.write_table(table, folder / f"{name}.parquet")
     return folder
@@ -153,7 +142,7 @@ def parquet(folder: Path, tables: Tables) -> Path:
 
 def arrow(folder: Path, tables: Tables, form: str = "file") -> Path:
     """Write an export as `nsys export -t arrowdir` does, as Arrow IPC files or streams."""
-    folder.mkdir()
+    _emptied(folder)
     write = {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form]
     for name, table in _arrow_tables(tables).items():
         with write(str(folder / f"{name}.arrow"), table.schema) as writer:
@@ -162,7 +151,6 @@ def arrow(folder: Path, tables: Tables, form: str = "file") -> Path:
 
 
 def read(folder: Path, tables: Tables, write: Write = sqlite) -> Profile:
-    """Write an export with the session's tables, and read it."""
     path = folder / ("run.sqlite" if write is sqlite else "run")
     return nsys.read(write(path, {**session(), **tables}))
 
@@ -172,7 +160,6 @@ STORED |= {"SAMPLES": "GPU_METRICS", "DEVICES": "TARGET_INFO_GPU"}
 
 
 def table(folder: Path, name: str, *rows: Row, write: Write = sqlite, **others: list[Row]) -> pd.DataFrame:
-    """A table of an export of these rows and other tables."""
     return read(folder, {STORED[name]: list(rows), **others}, write).table(name)
 
 
@@ -182,13 +169,11 @@ def handed_on(folder: Path, name: str, *rows: Row, write: Write = sqlite, **othe
 
 
 def values(frame: pd.DataFrame, *columns: str) -> list[Any]:
-    """The rows of some columns, or the values of one; what is missing is None."""
     cells = frame[[*columns]].astype(object).where(frame[[*columns]].notna(), None)
     return cells[columns[0]].tolist() if len(columns) == 1 else cells.to_numpy().tolist()
 
 
 def stored(file: Path) -> pa.Table:
-    """Read one file of `parquet` or `arrow`."""
     if file.suffix == ".parquet":
         return pq.ParquetFile(file).read()
     with pa.OSFile(str(file)) as source:
@@ -196,12 +181,16 @@ def stored(file: Path) -> pa.Table:
 
 
 def store(file: Path, table: pa.Table) -> None:
-    """Write one file of `parquet` or `arrow`, whatever it holds."""
     if file.suffix == ".parquet":
         pq.write_table(table, file)
-        return
-    with pa.ipc.new_file(str(file), table.schema) as writer:
-        writer.write_table(table)
+    else:
+        with pa.ipc.new_file(str(file), table.schema) as writer:
+            writer.write_table(table)
+
+
+def _emptied(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
 
 
 every_form = pytest.mark.parametrize("write", [sqlite, parquet, arrow])

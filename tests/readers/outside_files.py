@@ -20,14 +20,12 @@ def shown() -> str:
 
 
 def contributed() -> ModuleType:
-    """That reader as a module."""
     module = ModuleType("power_log")
     exec(compile(shown(), str(CONTRIBUTING), "exec"), module.__dict__)
     return module
 
 
 def power_log(path: Path, rows: int = 20) -> Path:
-    """A capture of its format: a reading each second."""
     path.write_text("# power log\n" + "".join(f"{n}.5 {100 + n % 7}.25\n" for n in range(rows)))
     return path
 

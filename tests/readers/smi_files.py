@@ -43,12 +43,10 @@ FIELDS = ("timestamp", "index", "name", "utilization.gpu [%]", "memory.used [MiB
 
 
 def read(path: Path) -> Profile:
-    """Read a log of nvidia-smi."""
     return nvidia_smi.read(path)
 
 
 def values(profile: Profile, metric: str, gpu: int = 0) -> list[float]:
-    """The values of a metric of a GPU in the order of their times."""
     samples = profile.table("SAMPLES")
     found: pd.Series = samples.loc[(samples["metric"] == metric) & (samples["gpu"] == gpu), "value"]
     return found.tolist()
@@ -82,7 +80,6 @@ def ticks(count: int = 6, gpus: int = 2) -> list[Sequence[str]]:
 
 
 def query(path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, between: str = ", ") -> Path:
-    """Write rows of cells under the names of their columns."""
     path.write_text("\n".join([between.join(columns), *(between.join(row) for row in rows), ""]))
     return path
 
@@ -99,6 +96,8 @@ def moments(count: int = 4, gpus: int = 2) -> list[Sequence[str]]:
 
 def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:
     """What ``-q`` says of a GPU by path below it, in the words of the XML, with other values."""
+    reasons = {"sw_power_cap": "Active", "hw_slowdown": "Not Active", "sw_thermal_slowdown": "Not Active"}
+    limits = {"max_threshold": "92 C", "slow_threshold": "89 C", "max_gpu_threshold": "85 C"}
     return {
         "product_name": "NVIDIA A100-SXM4-80GB",
         "uuid": "GPU-1",
@@ -106,14 +105,10 @@ def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:
         "fb_memory_usage/used": "50 MiB",
         "utilization/gpu_util": "65 %",
         "temperature/gpu_temp": "27 C",
-        "temperature/gpu_temp_max_threshold": "92 C",
-        "temperature/gpu_temp_slow_threshold": "89 C",
-        "temperature/gpu_temp_max_gpu_threshold": "85 C",
+        **{f"temperature/gpu_temp_{name}": at for name, at in limits.items()},
         "gpu_power_readings/power_draw": "67.03 W",
         "gpu_power_readings/current_power_limit": "500.00 W",
-        "clocks_event_reasons/clocks_event_reason_sw_power_cap": "Active",
-        "clocks_event_reasons/clocks_event_reason_hw_slowdown": "Not Active",
-        "clocks_event_reasons/clocks_event_reason_sw_thermal_slowdown": "Not Active",
+        **{f"clocks_event_reasons/clocks_event_reason_{name}": told for name, told in reasons.items()},
         **(said or {}),
     }
 
@@ -128,10 +123,7 @@ def xml(path: Path, *gpus: Mapping[str, str], head: str = "", attached: int | No
         lines.append(f'<gpu id="00000000:0{number + 1}:00.0">')
         for place, value in values.items():
             tags = place.split("/")
-            opened, closed = (
-                "".join(f"<{mark}{tag}>" for tag in part) for mark, part in (("", tags), ("/", tags[::-1]))
-            )
-            lines.append(f"{opened}{value}{closed}")
+            lines.append("".join(f"<{tag}>" for tag in tags) + value + "".join(f"</{tag}>" for tag in tags[::-1]))
         lines.append("</gpu>")
     path.write_text("\n".join([*lines, "</nvidia_smi_log>"]))
     return path
@@ -183,7 +175,6 @@ def text(path: Path, gpus: int = 2, times: Sequence[str] = ("Thu Jan  1 00:00:02
 
 
 def card(said: Mapping[str, object] | None = None) -> dict[str, object]:
-    """What rocm-smi says of a card, with other keys or values."""
     return {
         "Temperature (Sensor edge) (C)": "45.0",
         "sclk clock speed:": "(500Mhz)",

@@ -1,34 +1,36 @@
-"""`dcgmi dmon` logs, what blank values and scales become, and real logs against their truth."""
+"""Logs of DCGM, pages of exporters and stored answers: what they become, what is refused; real ones by their truth."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from readers.dcgm_files import COLUMNS, dmon, ticks
+from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, page, scrape, series, stored, ticks
 
+import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import dcgm
 from perfkit.readers.dcgm import fields, forms, scaled, without_blanks
 from perfkit.readers.dcgm.fields import BY_COLUMN, FIELDS, REASONS, Field
+from perfkit.readers.dcgm.forms import read_answer
 from perfkit.tables import METRICS
 
 
 def values(profile: Profile, metric: str, gpu: int = 0, rank: int = 0) -> list[float]:
-    """The values of one metric of one GPU in the order of time."""
     samples = profile.table("SAMPLES")
     chosen = (samples["metric"] == metric) & (samples["gpu"] == gpu) & (samples["rank"] == rank)
     return samples.loc[chosen, "value"].tolist()
 
 
-def test_rows_become_samples(tmp_path: Path) -> None:
-    """Two GPUs, four ticks of which the first is N/A: 91, 92, 93 % at 1, 2, 3 s; power of GPU 1 is 301.5 W."""
+def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", *ticks()))
     assert [0.91, 0.92, 0.93] == values(profile, "gpu_busy_frac")
     assert [301.5] * 3 == values(profile, "power_w", gpu=1)
@@ -38,19 +40,12 @@ def test_rows_become_samples(tmp_path: Path) -> None:
     assert [1_000_000_000, 2_000_000_000, 3_000_000_000] == samples["time_ns"].drop_duplicates().tolist()
     assert 24 == len(samples)
     assert "8 of 32 values are missing (N/A, blank or impossible)" in profile.notes
-
-
-def test_the_capture_has_no_wall_clock(tmp_path: Path) -> None:
-    """dcgmi prints no time: t0 is NA, ticks are 1 s, and a note says so."""
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *ticks()))
+    # dcgmi prints no time: t0 is NA, ticks are 1 s, and a note says so.
     capture = profile.capture.iloc[0]
     assert ("dcgmi dmon", "", 3_000_000_000) == (capture["tool"], capture["tool_version"], capture["dur_ns"])
     assert pd.isna(capture["t0_unix_ns"])
     assert any("no time stamps" in note for note in profile.notes)
-
-
-def test_field_ids_are_nvidias_not_the_guides(tmp_path: Path) -> None:
-    """1002 is SM activity, 1003 occupancy, 1004 tensor cores, 1005 device memory, 1011 and 1012 NVLink (facts §1)."""
+    # Names and numbers of fields are NVIDIA's (facts §1).
     by_id = {field.number: (field.short, field.metric) for field in FIELDS if field.number}
     assert ("GRACT", "graphics_active_frac") == by_id[1001]
     assert ("SMACT", "sm_active_frac") == by_id[1002]
@@ -60,227 +55,135 @@ def test_field_ids_are_nvidias_not_the_guides(tmp_path: Path) -> None:
     assert ("NVLTX", "nvlink_tx_bytes_per_s") == by_id[1011]
     assert ("NVLRX", "nvlink_rx_bytes_per_s") == by_id[1012]
     assert len({field.number for field in FIELDS if field.number}) == sum(field.number > 0 for field in FIELDS)
-
-
-def test_every_field_is_a_metric_of_samples() -> None:
-    """Canonical names only."""
     assert {field.metric for field in FIELDS} - {REASONS} <= set(METRICS)
-
-
-@pytest.mark.parametrize(
-    ("column", "cell", "metric", "expected"),
-    [
-        ("SMCLK", "1980", "sm_clock_hz", 1.98e9),
-        ("MMTMP", "54", "memory_temperature_c", 54),
-        ("TOTEC", "319159391", "energy_j", 319159.391),
-        ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20),
-        ("GPUTL", "100", "gpu_busy_frac", 1),
-        ("DRAMA", "1.000", "dram_active_frac", 1),
+    for column, cell, metric, expected in [
+        *(("SMCLK", "1980", "sm_clock_hz", 1.98e9), ("MMTMP", "54", "memory_temperature_c", 54)),
+        *(("TOTEC", "319159391", "energy_j", 319159.391), ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20)),
+        *(("GPUTL", "100", "gpu_busy_frac", 1), ("DRAMA", "1.000", "dram_active_frac", 1)),
         ("PCITX", "33011804.000", "pcie_tx_bytes_per_s", 33011804),
-        ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
-        ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
-        ("EPLMT", "700.000", "power_limit_w", 700),
-        ("XIDER", "0", "xid_count", 0),
+        *(
+            ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
+            ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
+        ),
+        *(("EPLMT", "700.000", "power_limit_w", 700), ("XIDER", "0", "xid_count", 0)),
         ("PVIOL", "1500000000", "power_violation_ns", 1.5e9),
-    ],
-)
-def test_units(column: str, cell: str, metric: str, expected: float, tmp_path: Path) -> None:
-    """A column in DCGM's unit becomes its metric in base units."""
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [cell]), columns=[column]))
-    assert [pytest.approx(expected)] == values(profile, metric)
-    assert metric == BY_COLUMN[column].metric
+    ]:
+        profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [cell]), columns=[column]))
+        assert [pytest.approx(expected)] == values(profile, metric)
+        assert metric == BY_COLUMN[column].metric
+    for mask, active in [
+        *((0, ()), (0x1, ("idle",)), (0x4, ("throttled_power",)), (0x20, ("throttled_thermal",))),
+        *((0x48, ("throttled_thermal",)), (0x88, ("throttled_power",)), (0x8, ("throttled_other",))),
+        *((0x28, ("throttled_thermal", "throttled_other")), (0x112, ("throttled_other",))),
+    ]:
+        profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [mask]), columns=["DVCCTR"]))
+        samples = profile.table("SAMPLES")
+        assert {f"{name}_frac" for name in active} == set(samples.loc[samples["value"] == 1, "metric"])
+        assert 4 == len(samples)
 
 
-@pytest.mark.parametrize(
-    ("mask", "active"),
-    [
-        (0, set()),
-        (0x1, {"idle_frac"}),
-        (0x4, {"throttled_power_frac"}),
-        (0x20, {"throttled_thermal_frac"}),
-        (0x48, {"throttled_thermal_frac"}),
-        (0x88, {"throttled_power_frac"}),
-        (0x8, {"throttled_other_frac"}),
-        (0x28, {"throttled_thermal_frac", "throttled_other_frac"}),
-        (0x112, {"throttled_other_frac"}),
-    ],
-)
-def test_event_reasons(mask: int, active: set[str], tmp_path: Path) -> None:
-    """Field 112 is a mask; a hardware slowdown (0x8) is another reason unless a hardware cause (0x40, 0x80) is set."""
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", [mask]), columns=["DVCCTR"]))
-    samples = profile.table("SAMPLES")
-    assert active == set(samples.loc[samples["value"] == 1, "metric"])
-    assert 4 == len(samples)
-
-
-def test_text_around_the_rows_is_left_out(tmp_path: Path) -> None:
-    """Prompts, blank lines and the line about the signal are no rows; what dcgmi complains of is passed on."""
-    rows = ticks(20, 1)
-    path = dmon(tmp_path / "dmon.txt", *rows, around=["[me@host ~]$ dcgmi dmon -e 203,155,1002,1004", ""])
+def test_headers_rows_and_lines_that_are_none(tmp_path: Path) -> None:
+    # Prompts, blank lines and the line about the signal; what dcgmi complains of is passed on.
+    path = dmon(tmp_path / "dmon.txt", *ticks(20, 1), around=["[me@host ~]$ dcgmi dmon -e 203,155,1002,1004", ""])
     path.write_text(path.read_text() + "\nError: lost connection\n\ndmon was stopped due to receiving a signal\n")
     profile = dcgm.read(path)
     assert 19 == len(values(profile, "power_w"))
     assert "lines that are neither header nor row are left out (3, first in line 1)" in profile.notes
     assert "dcgmi said: Error: lost connection" in profile.notes
     assert not any("me@host" in note for note in profile.notes)
-
-
-def test_header_before_version_2_4(tmp_path: Path) -> None:
-    """`# Entity` and ` Id` of DCGM 1.7 to 2.3, right-aligned, with N/W for what is not watched."""
-    path = tmp_path / "dmon.txt"
-    path.write_text(
-        "# Entity  GPUTL  POWER\n      Id              W\n    GPU 0    N/W    N/A\n    GPU 0     42   61.5\n"
-    )
-    assert dcgm.sniff(path)
-    profile = dcgm.read(path)
-    assert ([0.42], [61.5]) == (values(profile, "gpu_busy_frac"), values(profile, "power_w"))
-
-
-def test_columns_may_change_within_a_log(tmp_path: Path) -> None:
-    """Two recordings in one file, the second with other columns: its ticks follow."""
-    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [40]), columns=["GPUTL"])
-    more = dmon(tmp_path / "more.txt", ("GPU 0", ["0.5", 41]), columns=["TIMMA", "GPUTL"])
-    path.write_text(path.read_text() + more.read_text())
-    profile = dcgm.read(path)
-    assert [0.4, 0.41] == values(profile, "gpu_busy_frac")
-    assert "columns that no metric is known for are left out (TIMMA)" in profile.notes
-
-
-def test_gpus_may_come_in_any_order(tmp_path: Path) -> None:
-    """Some versions print GPUs descending, and a tick may lack one: a tick begins where an entity comes again."""
-    rows = [("GPU 1", [10]), ("GPU 0", [20]), ("GPU 1", [11]), ("GPU 1", [12]), ("GPU 0", [22])]
-    samples = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["GPUTL"])).table("SAMPLES")
-    assert [0, 2_000_000_000] == samples.query("gpu == 0")["time_ns"].tolist()
-    assert [0, 1_000_000_000, 2_000_000_000] == samples.query("gpu == 1")["time_ns"].tolist()
-
-
-def test_instances_are_never_mixed_with_their_gpu(tmp_path: Path) -> None:
-    """A MIG instance has metrics of its own; where several GPUs could be its own, its values are left out."""
-    rows = [("GPU 0", ["0.100"]), ("GPU-I 0", ["0.700"]), ("GPU-CI 0", ["0.700"]), ("Switch 0", ["N/A"])]
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["SMACT"]))
-    assert [0.1] == values(profile, "sm_active_frac")
-    assert [0.7] == values(profile, "mig_gi_0_sm_active_frac") == values(profile, "mig_ci_0_sm_active_frac")
-    assert any(note.startswith("values of MIG instances (2) are metrics of their own") for note in profile.notes)
-    two = dcgm.read(dmon(tmp_path / "two.txt", ("GPU 1", ["0.2"]), *rows, columns=["SMACT"]))
-    assert ["sm_active_frac"] == two.table("SAMPLES")["metric"].unique().tolist()
-    assert any(note.startswith("values of MIG instances are left out (2)") for note in two.notes)
-    assert "rows of what is no GPU are left out (1)" in profile.notes
-
-
-def test_instances_alone_are_read_as_gpus(tmp_path: Path) -> None:
-    """Who has an instance only sees that: instances are numbered, and a note says what the numbers are."""
-    rows = [("GPU-I 7", ["0.300"]), ("GPU-I 10", ["0.700"])]
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["SMACT"]))
-    assert ([0.3], [0.7]) == (values(profile, "sm_active_frac", 0), values(profile, "sm_active_frac", 1))
-    assert any("gpu numbers the instances" in note for note in profile.notes)
-
-
-def test_what_is_not_recorded_is_missing(tmp_path: Path) -> None:
-    """A log of power alone says what else `dcgmi dmon` could have recorded, by the right field ids."""
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["300.000"]), columns=["POWER"]))
-    missing = {m.table: m.record for m in profile.missing}
-    assert {"SAMPLES.sm_active_frac", "SAMPLES.tensor_active_frac", "SAMPLES.power_limit_w", "DEVICES"} <= set(missing)
-    assert "SAMPLES.power_w" not in missing
-    assert "1002,1003,1004,1005" in missing["SAMPLES.tensor_active_frac"]
-
-
-def test_shortened_cells_are_missing(tmp_path: Path) -> None:
-    """dcgmi ends what its column cannot hold in three dots: half a number is none."""
-    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["12345...", "1.000"]), columns=["TOTEC", "POWER"]))
-    assert ([], [1]) == (values(profile, "energy_j"), values(profile, "power_w"))
-
-
-REFUSED = [
-    ((), "the log has headers and no values. Record again"),
-    ((("GPU 0", ["N/A"] * 4),), "none of its values is there"),
-    ((("GPU 0", [1, 2, "\x01\x02", 4]),), "line 3 is not text"),
-    ((("GPU 0", [1, 2, "what", 4]),), "line 3 has 'what' in column SMACT, which is no number"),
-    ((("GPU 0", [1, 2]),), "no row has as many cells as its header .line 3."),
-    ((("GPU 0,", ["1,", "2,", "3,", 4]),), "the log has headers and no values"),
-]
-
-
-@pytest.mark.parametrize(("rows", "message"), REFUSED, ids=[message[:30] for _, message in REFUSED])
-def test_unusable_logs_are_refused(rows: tuple, message: str, tmp_path: Path) -> None:
-    """Headers only, nothing but N/A, garbage, a wrong delimiter: an error that names the file, never a number."""
-    path = dmon(tmp_path / "dmon.txt", *rows)
-    with pytest.raises(ReadError, match=message) as caught:
-        dcgm.read(path)
-    assert str(path) in str(caught.value)
-
-
-def test_dcgmis_own_error_is_passed_on(tmp_path: Path) -> None:
-    """A header, then dcgmi's complaint: that is what the reader says."""
-    path = dmon(tmp_path / "dmon.txt")
-    path.write_text(path.read_text() + "Error setting watches. Result: -37: The third-party Profiling module\n")
-    with pytest.raises(ReadError, match=r"dcgmi said 'Error setting watches. Result: -37"):
-        dcgm.read(path)
-
-
-def test_single_ragged_rows_are_left_out(tmp_path: Path) -> None:
-    """A row that lost a cell in the middle of a log is counted, not guessed at."""
-    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [1, 2, 0, 0]), ("GPU 0", [1, 2, 0]), ("GPU 0", [3, 2, 0, 0]))
-    profile = dcgm.read(path)
+    # A row that lost a cell in the middle of a log is not guessed at.
+    ragged = dmon(tmp_path / "dmon.txt", ("GPU 0", [1, 2, 0, 0]), ("GPU 0", [1, 2, 0]), ("GPU 0", [3, 2, 0, 0]))
+    profile = dcgm.read(ragged)
     assert [0.01, 0.03] == values(profile, "gpu_busy_frac")
     assert "rows with more or fewer cells than their header are left out (1, first in line 4)" in profile.notes
-
-
-def test_other_logs_are_not_claimed(tmp_path: Path) -> None:
-    """nvidia-smi's dmon, and a heading that begins with the same word, are somebody else's."""
-    for text in ("# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)):
-        path = tmp_path / "other.txt"
-        path.write_text(text)
-        assert not dcgm.sniff(path)
-
-
-def test_what_is_no_number_of_a_gpu_is_counted_with_its_line(tmp_path: Path) -> None:
-    """No node has GPU 99999999999: its row is left out, the first such line is line 5, and the others are read."""
+    # No node has GPU 99999999999: its row is left out, and the others are read.
     path = dmon(tmp_path / "dmon.txt", *ticks(4, 1))
     path.write_text(path.read_text().replace("GPU 0 ", "GPU 99999999999 ", 3).replace("GPU 99999999999 ", "GPU 0 ", 2))
     profile = dcgm.read(path)
     assert 2 == len(values(profile, "power_w"))
     assert "lines that are neither header nor row are left out (1, first in line 5)" in profile.notes
+    # `# Entity` and ` Id` of DCGM 1.7 to 2.3, right-aligned, with N/W for what is not watched.
+    path, rows = tmp_path / "dmon.txt", "    GPU 0    N/W    N/A\n    GPU 0     42   61.5\n"
+    path.write_text(f"# Entity  GPUTL  POWER\n      Id              W\n{rows}")
+    assert dcgm.sniff(path)
+    profile = dcgm.read(path)
+    assert ([0.42], [61.5]) == (values(profile, "gpu_busy_frac"), values(profile, "power_w"))
+    # Two recordings in one file, the second with other columns: its ticks follow.
+    more = dmon(tmp_path / "more.txt", ("GPU 0", ["0.5", 41]), columns=["TIMMA", "GPUTL"]).read_text()
+    path.write_text(dmon(path, ("GPU 0", [40]), columns=["GPUTL"]).read_text() + more)
+    profile = dcgm.read(path)
+    assert [0.4, 0.41] == values(profile, "gpu_busy_frac")
+    assert "columns that no metric is known for are left out (TIMMA)" in profile.notes
+    # Some versions print GPUs descending, and a tick may lack one: a tick begins where an entity comes again.
+    rows = [("GPU 1", [10]), ("GPU 0", [20]), ("GPU 1", [11]), ("GPU 1", [12]), ("GPU 0", [22])]
+    samples = dcgm.read(dmon(path, *rows, columns=["GPUTL"])).table("SAMPLES")
+    assert [0, 2_000_000_000] == samples.query("gpu == 0")["time_ns"].tolist()
+    assert [0, 1_000_000_000, 2_000_000_000] == samples.query("gpu == 1")["time_ns"].tolist()
 
 
-@pytest.mark.parametrize("cell", ["1_000", "٣", "12\u20285"])
-def test_what_only_python_takes_for_a_number_is_refused(cell: str, tmp_path: Path) -> None:
-    """Neither underscores nor foreign digits nor foreign blanks stand in a number that dcgmi prints."""
-    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [50, cell, 0.5, 0.5]), ("GPU 0", [50, 300, 0.5, 0.5]))
-    if "\u2028" in cell:
-        assert (
-            "rows with more or fewer cells than their header are left out (1, first in line 3)" in dcgm.read(path).notes
-        )
-        return
-    with pytest.raises(ReadError, match=r"line 3 has .* in column POWER, which is no number"):
-        dcgm.read(path)
+def test_instances_and_what_is_missing(tmp_path: Path) -> None:
+    # A MIG instance has metrics of its own; where several GPUs could be its own, its values are left out.
+    rows = [("GPU 0", ["0.100"]), ("GPU-I 0", ["0.700"]), ("GPU-CI 0", ["0.700"]), ("Switch 0", ["N/A"])]
+    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["SMACT"]))
+    assert [0.1] == values(profile, "sm_active_frac")
+    assert [0.7] == values(profile, "mig_gi_0_sm_active_frac") == values(profile, "mig_ci_0_sm_active_frac")
+    assert any(note.startswith("values of MIG instances (2) are metrics of their own") for note in profile.notes)
+    assert "rows of what is no GPU are left out (1)" in profile.notes
+    two = dcgm.read(dmon(tmp_path / "two.txt", ("GPU 1", ["0.2"]), *rows, columns=["SMACT"]))
+    assert ["sm_active_frac"] == two.table("SAMPLES")["metric"].unique().tolist()
+    assert any(note.startswith("values of MIG instances are left out (2)") for note in two.notes)
+    # Who has an instance only sees that: instances are numbered, and a note says what the numbers are.
+    alone = [("GPU-I 7", ["0.300"]), ("GPU-I 10", ["0.700"])]
+    profile = dcgm.read(dmon(tmp_path / "dmon.txt", *alone, columns=["SMACT"]))
+    assert ([0.3], [0.7]) == (values(profile, "sm_active_frac", 0), values(profile, "sm_active_frac", 1))
+    assert any("gpu numbers the instances" in note for note in profile.notes)
+    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["300.000"]), columns=["POWER"]))
+    missing = {m.table: m.record for m in profile.missing}
+    assert {"SAMPLES.sm_active_frac", "SAMPLES.tensor_active_frac", "SAMPLES.power_limit_w", "DEVICES"} <= set(missing)
+    assert "SAMPLES.power_w" not in missing
+    assert "1002,1003,1004,1005" in missing["SAMPLES.tensor_active_frac"]
+    # dcgmi ends what its column cannot hold in three dots: half a number is none.
+    profile = dcgm.read(dmon(tmp_path / "dmon.txt", ("GPU 0", ["12345...", "1.000"]), columns=["TOTEC", "POWER"]))
+    assert ([], [1]) == (values(profile, "energy_j"), values(profile, "power_w"))
+
+
+REFUSED = [
+    ((), "", "the log has headers and no values. Record again"),
+    ((("GPU 0", ["N/A"] * 4),), "", "none of its values is there"),
+    ((("GPU 0", [1, 2, "\x01\x02", 4]),), "", "line 3 is not text"),
+    ((("GPU 0", [1, 2, "what", 4]),), "", "line 3 has 'what' in column SMACT, which is no number"),
+    # What only Python takes for a number.
+    *(((("GPU 0", [1, n, 3, 4]),), "", "line 3 has .* in column POWER, which is no number") for n in ("1_000", "٣")),
+    ((("GPU 0", [1, 2]),), "", "no row has as many cells as its header .line 3."),
+    ((("GPU 0", [50, "12\u20285", 1, 1]),), "", "no row has as many cells as its header .line 3."),
+    ((("GPU 0,", ["1,", "2,", "3,", 4]),), "", "the log has headers and no values"),
+    ((), "Error setting watches. Result: -37: The module\n", "dcgmi said 'Error setting watches. Result: -37"),
+]
+
+
+def test_unusable_and_other_logs(tmp_path: Path) -> None:
+    for rows, after, message in REFUSED:
+        path = dmon(tmp_path / "dmon.txt", *rows)
+        path.write_text(path.read_text() + after)
+        with pytest.raises(ReadError, match=message) as caught:
+            dcgm.read(path)
+        assert str(path) in str(caught.value)
+    for text in ("# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)):
+        (tmp_path / "other.txt").write_text(text)
+        assert not dcgm.sniff(tmp_path / "other.txt")
 
 
 FIELD = {field.number: field for field in FIELDS if field.number}
 
 
-@pytest.mark.parametrize(
-    "blank",
-    [
-        *range(2147483632, 2147483636),
-        *range(140737488355328, 140737488355332),
-        *range(9223372036854775792, 9223372036854775796),
-        float("inf"),
-    ],
-)
-def test_blank_values_are_missing(blank: float) -> None:
-    """Every blank of dcgm_structs.h: not found, not supported and no permission lie just above it."""
-    assert np.isnan(without_blanks(np.array([float(blank)]))).all()
-
-
-def test_numbers_beside_blanks_are_numbers() -> None:
-    """2,147,483,636 mJ is energy; only the four blanks of 32 bits are none."""
+def test_blanks_and_scales() -> None:
+    # Every blank of dcgm_structs.h: not found, not supported and no permission lie just above it.
+    blanks = [n + i for n in (2147483632, 140737488355328, 9223372036854775792) for i in range(4)]
+    assert np.isnan(without_blanks(np.array([*map(float, blanks), float("inf")]))).all()
+    # 2,147,483,636 mJ is energy; only the four blanks of 32 bits are none.
     values = np.array([0.0, 2147483631.0, 2147483636.0, 140737488355332.0])
     assert values.tolist() == without_blanks(values).tolist()
-
-
-@pytest.mark.parametrize(
-    ("number", "values", "expected", "note"),
-    [
+    for number, values, expected, note in [
         (1004, [0, 0.5, 1], [0, 0.5, 1], ""),
         (1004, [0, 85.5, 12], [0, 0.855, 0.12], "tensor_active_frac: written as percent (up to 85.5)"),
         (1004, [0.5, 0.4, 1.05], [0.5, 0.4, None], "values that cannot be are left out (1, such as 1.05)"),
@@ -288,69 +191,42 @@ def test_numbers_beside_blanks_are_numbers() -> None:
         (1004, [0.5, 0.4, 5e9], [0.5, 0.4, None], "values that cannot be are left out (1, such as 5,000,000,000)"),
         (203, [0, 99, 100], [0, 0.99, 1], ""),
         (203, [50, 4294967295], [0.5, None], "values that cannot be are left out (1"),
-        (191, [110], [1.1], ""),
-        (155, [651.3], [651.3], ""),
-    ],
-)
-def test_scale(number: int, values: list[float], expected: list[float | None], note: str) -> None:
-    """Ratios stay, percentages become fractions, what is impossible becomes missing, and every change is said."""
-    made, said = scaled(np.array(values, dtype=float), FIELD[number])
-    assert np.array(expected, dtype=float) == pytest.approx(made, nan_ok=True)
-    assert note in said
-    assert bool(note) == bool(said)
+        *((191, [110], [1.1], ""), (155, [651.3], [651.3], ""), (1002, [], [], ""), (1002, [None] * 3, [None] * 3, "")),
+    ]:
+        made, said = scaled(np.array(values, dtype=float), FIELD[number])
+        assert np.array(expected, dtype=float) == pytest.approx(made, nan_ok=True)
+        assert note in said
+        assert bool(note) == bool(said)
+        # Only DCGM's ratios are checked for percent: another exporter's ratio above 1 stays as it is.
+        made, said = scaled(np.array([1.5]), Field(0, "", ("fan_speed_ratio",), "fan_frac"))
+        assert ([1.5], "") == (made.tolist(), said)
 
 
-def test_no_value_is_no_change() -> None:
-    """Without values, or with missing ones only, there is nothing to say."""
-    for values in (np.zeros(0), np.full(3, np.nan)):
-        assert ("", len(values)) == (scaled(values, FIELD[1002])[1], len(scaled(values, FIELD[1002])[0]))
-
-
-def test_unknown_numbers_are_not_rescaled() -> None:
-    """Only DCGM's ratios are checked for percent: another exporter's ratio above 1 stays as it is."""
-    made, said = scaled(np.array([1.5]), Field(0, "", ("fan_speed_ratio",), "fan_frac"))
-    assert ([1.5], "") == (made.tolist(), said)
-
-
-FILES = (
-    "dcgmi_dmon_DCGM_issue244_8gpu_NA.txt",
-    "dcgmi_dmon_h100nvl_dcgm339.txt",
-    "dcgmi_dmon_mig_old_header.txt",
-    "dcgm_exporter_a100_mig.prom",
-    "dcgm_exporter_t4_k8s.prom",
-    "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-80gb-hbm3__590.48.01__load.metrics",
-    "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-mig__590.48.01__load.metrics",
-)
-DMON, SCRAPES = FILES[:3], FILES[3:]
+EXPORTER = "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-{}__590.48.01__load.metrics"
+DMON = [f"dcgmi_dmon_{name}.txt" for name in ("DCGM_issue244_8gpu_NA", "h100nvl_dcgm339", "mig_old_header")]
+SCRAPES = ["dcgm_exporter_a100_mig.prom", "dcgm_exporter_t4_k8s.prom", *map(EXPORTER.format, ("80gb-hbm3", "mig"))]
 
 
 def truth(profiles: Path, name: str) -> dict[str, Any]:
-    """What is known of a file."""
     known: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
     return known
 
 
 def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
-    """Of all monitoring logs these are the reader's."""
-    assert sorted(FILES) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
+    assert sorted([*DMON, *SCRAPES]) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
 
 
 @pytest.mark.parametrize("name", DMON)
 def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
-    """Per GPU and column: how many values, their mean, least and greatest; and per column how many are N/A.
-
-    Instances have metrics of their own.
-    """
     known = truth(profiles, name)
     path = profiles / "monitor" / name
     profile = dcgm.read(path)
-    expected = {
-        (number if kind == "GPU" else 0, f"mig_gi_{number}_" * (kind != "GPU") + BY_COLUMN[column].metric): figures
-        for kind, number, columns in (
-            (entity.split()[0], int(entity.split()[1]), columns) for entity, columns in known["per_entity"].items()
-        )
-        for column, figures in columns.items()
-    }
+    expected = {}
+    for entity, columns in known["per_entity"].items():
+        kind, number = entity.split()[0], int(entity.split()[1])
+        for column, figures in columns.items():  # instances have metrics of their own
+            metric = f"mig_gi_{number}_" * (kind != "GPU") + BY_COLUMN[column].metric
+            expected[number if kind == "GPU" else 0, metric] = figures
     grouped = profile.table("SAMPLES").groupby(["gpu", "metric"], observed=True)["value"]
     found = {key: {"n": len(v), "mean": v.mean(), "min": v.min(), "max": v.max()} for key, v in grouped}
     assert expected == found
@@ -367,14 +243,10 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRAPES)
 def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
-    """Every sample of the file is parsed, and those of the truth come out of the tables in base units."""
     known = truth(profiles, name)
     path = profiles / "monitor" / name
     lines = list(forms.parsed(path, path.read_text().split("\n")))
-    counted: dict[str, int] = {}
-    for one in lines:
-        counted[one.name] = counted.get(one.name, 0) + 1
-    assert (known["samples"], known["per_metric"]) == (len(lines), counted)
+    assert (known["samples"], known["per_metric"]) == (len(lines), Counter(one.name for one in lines))
     profile = dcgm.read(path)
     compared = 0
     for metric, by_gpu in known["main_values"].items():
@@ -387,24 +259,251 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
     assert compared >= 2
 
 
-def test_mig_instances_are_parsed_though_not_mixed_in(profiles: Path) -> None:
-    """The A100's instance 13 has values of its own (DRAM 0.800339 beside 0.690789 of the GPU), as the truth says."""
-    name = "dcgm_exporter_a100_mig.prom"
-    known = truth(profiles, name)["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
-    series = forms.read_exposition(profiles / "monitor" / name).series
+def test_real_instances_and_an_h100_under_load(profiles: Path) -> None:
+    # The A100's instance 13 has values of its own, as the truth says.
+    known = truth(profiles, SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
+    series = forms.read_exposition(profiles / "monitor" / SCRAPES[0]).series
     found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
     assert known == found
-
-
-def test_an_h100_under_load(profiles: Path) -> None:
-    """nvidia_gpu_exporter on an H100: 631.95 W of 700 W, 20,780,679,168 of 85,520,809,984 B, no throttling, busy."""
     profile = dcgm.read(profiles / "monitor" / SCRAPES[2])
     assert ([631.95], [700]) == (values(profile, "power_w"), values(profile, "power_limit_w"))
     assert [20780679168] == values(profile, "memory_used_bytes")
-    assert [1] == values(profile, "gpu_busy_frac")
-    assert [0] == values(profile, "throttled_power_frac")
-    device = profile.table("DEVICES").iloc[0]
-    assert ("NVIDIA H100 80GB HBM3", "9.0", 85520809984) == tuple(
-        device[["name", "compute_capability", "memory_bytes"]]
-    )
+    assert ([1], [0]) == (values(profile, "gpu_busy_frac"), values(profile, "throttled_power_frac"))
+    device = profile.table("DEVICES")[["name", "compute_capability", "memory_bytes"]].iloc[0]
+    assert ["NVIDIA H100 80GB HBM3", "9.0", 85520809984] == device.tolist()
     assert "590.48.01" == profile.capture["tool_version"].iloc[0]
+
+
+def scraped(path: Path, *text: str) -> Profile:
+    return dcgm.read(scrape(path / "scrape.prom", *text))
+
+
+def test_a_scrape_becomes_samples(tmp_path: Path) -> None:
+    profile = scraped(tmp_path, *page())
+    assert [0.5] == values(profile, "gpu_busy_frac")
+    assert ([250.25], [400]) == (values(profile, "power_w", gpu=1), values(profile, "power_limit_w", gpu=1))
+    assert [2**30] == values(profile, "memory_used_bytes")
+    assert [2**29] == values(profile, "driver_reserved_bytes")
+    assert 2 * 10 == len(profile.table("SAMPLES"))
+    assert ["NVIDIA A100-SXM4-80GB"] * 2 == profile.table("DEVICES")["name"].tolist()
+    assert {0} == set(profile.table("SAMPLES")["time_ns"])
+    assert pd.isna(profile.capture["t0_unix_ns"].iloc[0])
+    assert "one scrape without time stamp: its time is 0" in profile.notes
+    # Prometheus's own text carries ms since 1970, exactly kept.
+    stamps = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, 1_700_000_000_123 + 500 * i) for i in range(3)]
+    profile = scraped(tmp_path, *stamps)
+    assert 1_700_000_000_123_000_000 == profile.capture["t0_unix_ns"].iloc[0]
+    assert [0, 500_000_000, 1_000_000_000] == profile.table("SAMPLES")["time_ns"].tolist()
+    assert [60, 61, 62] == values(profile, "temperature_c")
+    # OpenMetrics ends in # EOF, with or without an end of line, and counts in s.
+    for end in ("# EOF\n", "# EOF"):
+        (tmp_path / "open.prom").write_text(f"{line('DCGM_FI_DEV_GPU_TEMP', labels(), 60, '1700000000.125')}\n{end}")
+        assert 1_700_000_000_125_000_000 == dcgm.read(tmp_path / "open.prom").capture["t0_unix_ns"].iloc[0]
+    # A scrape begins where a series comes again; without time stamps they are 1 s apart, and a note says so.
+    profile = scraped(tmp_path, *page(), *page(i=1), *page(i=2))
+    assert [0.5, 0.51, 0.52] == values(profile, "gpu_busy_frac", gpu=1)
+    assert {0, 1_000_000_000, 2_000_000_000} == set(profile.table("SAMPLES")["time_ns"])
+    assert any(note.startswith("3 scrapes without time stamps") for note in profile.notes)
+    for blank in ["9223372036854775794", "2147483634", "140737488355329.0"]:
+        text = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60), line("DCGM_FI_DEV_MEMORY_TEMP", labels(), blank)]
+        profile = scraped(tmp_path, *text)
+        assert [] == values(profile, "memory_temperature_c")
+        assert "1 of 2 values are missing (N/A, blank or impossible)" in profile.notes
+
+
+def test_names_fields_and_labels(tmp_path: Path) -> None:
+    for old, new in [
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO"),
+        ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
+        ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+        ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
+        ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),
+        *(("DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization"), ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used")),  # version 1
+    ]:
+        first, second = (scraped(tmp_path, line(name, labels(), 1)).table("SAMPLES") for name in (old, new))
+        pd.testing.assert_frame_equal(first, second)
+    limits = {"DCGM_FI_DEV_POWER_MGMT_LIMIT": 400, "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 350}
+    profile = scraped(tmp_path, *(line(name, labels(), watts) for name, watts in limits.items()))
+    assert [350] == values(profile, "power_limit_w")
+    assert "second values of one metric at one time are left out (1)" in profile.notes
+    name = 'DCGM_FI_DEV_GPU_TEMP{gpu="1", modelName="a \\"b\\" } , c=\\\\", Hostname="h"} 61'
+    profile = scraped(tmp_path, name, "nvidia_smi_temperature_gpu 60", "go_goroutines 8")
+    assert [61] == values(profile, "temperature_c", gpu=1, rank=1)
+    assert [60] == values(profile, "temperature_c", gpu=0, rank=0)
+    assert ['a "b" } , c=\\'] == profile.table("DEVICES")["name"].tolist()
+
+
+def test_hosts_instances_and_uuids(tmp_path: Path) -> None:
+    profile = scraped(tmp_path, *page(host="node10"), *page(host="node2", i=7))  # node2 comes before node10
+    assert ([0.57], [0.5]) == (values(profile, "gpu_busy_frac", rank=0), values(profile, "gpu_busy_frac", rank=1))
+    assert "2 hosts, which are ranks in the order of their names" in profile.notes
+    every = " ".join([*profile.notes, *(profile.table(t).to_string() for t in ("SAMPLES", "DEVICES", "CAPTURE"))])
+    assert "node" not in every.replace(str(tmp_path), "")
+    # Two scrapes in a folder are two ranks, as every other profile.
+    (tmp_path / "run").mkdir()
+    for i in range(2):
+        scrape(tmp_path / "run" / f"node{i}.prom", *page(i=i))
+    busy = perfkit.load(tmp_path / "run").samples.query("metric == 'gpu_busy_frac' and gpu == 0")
+    assert {0: 0.5, 1: 0.51} == dict(zip(busy["rank"], busy["value"], strict=True))
+    part = labels(GPU_I_PROFILE="1g.5gb", GPU_I_ID="13")  # it has the labels of its GPU, too
+    text = [line("DCGM_FI_PROF_DRAM_ACTIVE", told, value) for told, value in ((labels(), 0.5), (part, 0.75))]
+    assert [0.5] == values(scraped(tmp_path, *text), "dram_active_frac")
+    # Two instances of GPU 0 and one of GPU 1 are 0, 1, 2; what their GPUs are called does not name them.
+    parts = [(1, "3"), (0, "10"), (0, "9")]
+    text = [line("DCGM_FI_PROF_DRAM_ACTIVE", labels(gpu, GPU_I_ID=i), int(i) / 100) for gpu, i in parts]
+    profile = scraped(tmp_path, *text)
+    assert [[0.09], [0.1], [0.03]] == [values(profile, "dram_active_frac", gpu=i) for i in range(3)]
+    assert "DEVICES" not in profile.loaders
+    # nvidia_gpu_exporter says which GPU a UUID is; where it does not, they are numbered as they come.
+    uuids = [f"0000000{i}" for i in range(2)]
+    told = [f'nvidia_smi_index{{uuid="{uuid}"}} {1 - i}' for i, uuid in enumerate(uuids)]
+    text = [f'nvidia_smi_temperature_gpu{{uuid="{uuid}"}} {60 + i}' for i, uuid in enumerate(uuids)]
+    without, indexed = scraped(tmp_path, *text), scraped(tmp_path, *told, *text)
+    assert ([60], [61]) == (values(without, "temperature_c", 0), values(without, "temperature_c", 1))
+    assert ([61], [60]) == (values(indexed, "temperature_c", 0), values(indexed, "temperature_c", 1))
+    assert "nvidia_gpu_exporter" == indexed.capture["tool"].iloc[0]
+    for index in ("inf", "1e300", "-1", "99999"):  # that cannot be
+        assert [60] == values(scraped(tmp_path, told[0][:-1] + index, text[0]), "temperature_c", gpu=0)
+
+
+UNUSABLE = [
+    ("DCGM_FI_DEV_GPU_TEMP{gpu=0} 60\nwhat is this\n", "line 1 is not Prometheus text"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n<html>\n', "line 2 is not Prometheus text .'<html>'."),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} sixty\n', "line 1 is not Prometheus text"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n\x00\x01\n', "line 2 is not text"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n\udcff\udcfe\udcfd\n', "line 2 is not text"),
+    ('DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="0"} 0\n', "no metric of a GPU .*found: DCGM_FI_DEV_VGPU_LICENSE_STATUS"),
+    ("# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n", "no metric of a GPU .*found: no values"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 9223372036854775794\n', "none of its values is there"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), UNUSABLE, ids=[message for _, message in UNUSABLE])
+def test_unusable_text_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "scrape.prom"
+    path.write_bytes(os.fsencode(text))
+    with pytest.raises(ReadError, match=message) as caught:
+        dcgm.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_lists_of_counters_are_not_scrapes(tmp_path: Path) -> None:
+    # The CSV that tells dcgm-exporter what to collect, and a page without GPUs.
+    csv = "# Format\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock.\n"
+    for text in (csv, "# TYPE up gauge\nup 1\n", '{"status": "DCGM_"}'):
+        (tmp_path / "other").write_text(text)
+        assert not dcgm.sniff(tmp_path / "other")
+
+
+def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
+    for number in ["4294967296", "9" * 5000, "-1", "nan", "1["]:
+        text = [line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60) for gpu in ("0", number)]
+        profile = scraped(tmp_path, *text)
+        assert [60] == values(profile, "temperature_c")
+        assert any(
+            note.startswith("series of GPUs with a number that cannot be are left out (1") for note in profile.notes
+        )
+    # Such times would move the start of the whole recording.
+    for time in ["1e30", "1" + "0" * 40, "-1e18", "5", "1e999999999"]:
+        times = [1_700_000_000_000, 1_700_000_001_000, time]
+        profile = scraped(tmp_path, *(line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, at) for i, at in enumerate(times)))
+        assert ([60, 61], 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
+        note = "values without a time, or more than ten years before or after most others, are left out (1)"
+        assert note in profile.notes
+    # 0.1 MiB are 104,858 bytes; what no float64 holds exactly is no size, nor is what is negative.
+    for value, size in (("0.1", 104858), ("1e300", None), ("-5", None)):
+        text = [line("DCGM_FI_DEV_FB_TOTAL", labels(), value), line("DCGM_FI_DEV_GPU_TEMP", labels(), 60)]
+        memory = scraped(tmp_path, *text).table("DEVICES")["memory_bytes"].iloc[0]
+        assert size == (None if pd.isna(memory) else memory)
+    # A mask is a whole number that is not negative; another has no reasons and is counted.
+    for mask in ("1e300", "-1", "0.5", "inf"):
+        told = {"GPU-0": "4", "GPU-1": mask}
+        text = [line("nvidia_smi_clocks_event_reasons_active", {"uuid": uuid}, m) for uuid, m in told.items()]
+        profile = scraped(tmp_path, *text)
+        assert ([1.0], []) == tuple(values(profile, "throttled_power_frac", gpu=gpu) for gpu in (0, 1))
+        assert "4 of 8 values are missing (N/A, blank or impossible)" in profile.notes
+
+
+def test_an_answer_becomes_samples(tmp_path: Path) -> None:
+    profile = dcgm.read(stored(tmp_path / "gpus.json"))
+    assert [0.5, 0.6, 0.7] == values(profile, "gpu_busy_frac", gpu=1)
+    capture = profile.capture.iloc[0]
+    assert (int(START_S * 1000) * 1_000_000, 2_000_000_000) == (capture["t0_unix_ns"], capture["dur_ns"])
+    assert "Prometheus" == capture["tool"]
+    # The driver's version is a label; what a store of several servers warns of is a note.
+    said, points = series("DCGM_FI_DEV_GPU_TEMP", 60, "NaN", 62, 63)
+    versioned = ({**said, "DCGM_FI_DRIVER_VERSION": "590.48.01"}, points[:2])
+    profile = dcgm.read(answer(tmp_path / "gpus.json", versioned, warnings=["store 2 is down"]))
+    assert "590.48.01" == profile.capture["tool_version"].iloc[0]
+    assert "Prometheus warned: store 2 is down" in profile.notes
+    assert [60] == values(profile, "temperature_c")
+    # The answer to a query of now is a vector, with one point per series.
+    data = {"resultType": "vector", "result": [{"metric": said, "value": points[0]}]}
+    (tmp_path / "now.json").write_text(json.dumps({"status": "success", "data": data}))
+    assert [60] == values(dcgm.read(tmp_path / "now.json"), "temperature_c")
+    # A new pod makes a new series of the same GPU: in the order of time, and each time once.
+    later, earlier = ({**said, "pod": "b"}, points[2:]), ({**said, "pod": "a"}, [points[0], points[2]])
+    profile = dcgm.read(answer(tmp_path / "gpus.json", later, earlier))
+    assert [60, 62, 63] == values(profile, "temperature_c")
+    assert not any("second values" in note for note in profile.notes)
+
+
+ANSWERS = [
+    ('{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"', "not the whole answer"),
+    ('{"status": "error", "error": "query timed out", "x": "resultType"}', "answered with an error .query timed out."),
+    ('{"status": "success", "data": {"resultType": "scalar", "result": []}}', "the answer is a scalar"),
+    ('{"status": "success", "data": {"resultType": "matrix", "result": []}}', "no metric of a GPU"),
+]
+NOT_WHOLE = "not the whole answer of a Prometheus server"
+
+
+def test_unusable_answers_are_refused(tmp_path: Path) -> None:
+    for text, message in ANSWERS:
+        path = tmp_path / "gpus.json"
+        path.write_text(text)
+        with pytest.raises(ReadError, match=message) as caught:
+            read_answer(path)
+        assert str(path) in str(caught.value)
+    for old, new, finding in [
+        # Deeper than the parser follows, no UTF-8, halves of characters.
+        *((b'"1"', b"[" * 100_000, NOT_WHOLE), (b"A100", b"A\xff\xfe", NOT_WHOLE), (b'"1"', b'"\\ud800"', NOT_WHOLE)),
+        (b'"matrix"', b'"matrix", "resultType": 5', NOT_WHOLE),
+        # JSON's parsers take the last of two: the points of the first would be lost without a word.
+        (b'"values"', b'"values": [], "values"', "an object has the key 'values' twice"),
+        # Values are text in an answer, and text may be anything, also what only Python takes for a number.
+        *((b'"50"', f'"{value}"'.encode(), "a value of a series is no number") for value in ("hot", "1_000", "٣")),
+    ]:
+        path = stored(tmp_path / "gpus.json")
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+        with pytest.raises(ReadError, match=f"gpus.json: .*{finding}"):
+            dcgm.read(path)
+        labelled = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "metric": "values", "result": "value"}
+        assert [60] == values(
+            dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")]))), "temperature_c"
+        )
+
+
+def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:
+    for time in [1e300, -1e300, 9.3e9, 0]:
+        said, points = series("DCGM_FI_DEV_GPU_TEMP", 60, 61, 62)
+        profile = dcgm.read(answer(tmp_path / "gpus.json", (said, [*points, (time, "63")])))
+        assert ([60, 61, 62], 2 * 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
+        assert any("are left out (1)" in note for note in profile.notes)
+    # The power of GPU 1 lost the labels `gpu` and `device`: its UUID, which another series has with them, says 1.
+    busy, (said, points) = series("DCGM_FI_DEV_GPU_UTIL", 50, gpu=1), series("DCGM_FI_DEV_POWER_USAGE", 70, gpu=1)
+    lost = {name: text for name, text in said.items() if name not in ("gpu", "device")}
+    other = series("DCGM_FI_DEV_POWER_USAGE", 60)
+    power = dcgm.read(answer(tmp_path / "gpus.json", busy, other, (lost, points)))
+    assert ([60.0], [70.0]) == tuple(values(power, "power_w", gpu) for gpu in (0, 1))
+    # Without that series the UUID has a number of its own.
+    assert [0, 1] == sorted(dcgm.read(answer(tmp_path / "gpus.json", (lost, points), other)).table("SAMPLES")["gpu"])
+    # Equal values of two UUIDs that both claim to be GPU 1 become one row a time: the rows of one GPU are gone.
+    said, points = series("DCGM_FI_DEV_POWER_USAGE", 70, 70, gpu=1)
+    second = {**said, "UUID": "GPU-another"}
+    profile = dcgm.read(answer(tmp_path / "gpus.json", (said, points), (second, points)))
+    assert 2 == len(profile.table("SAMPLES"))
+    note = "two GPUs are numbered 1 on one host: their values are read as those of one GPU"
+    assert [note] == [note for note in profile.notes if "numbered" in note]
+    apart = dcgm.read(answer(tmp_path / "apart.json", (said, points), ({**second, "Hostname": "node2"}, points)))
+    assert not any("numbered" in note for note in apart.notes)

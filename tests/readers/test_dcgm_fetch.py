@@ -50,7 +50,6 @@ class Stub:
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
-    """A stub, asked without the proxy that the environment may name."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     made = Stub()
     thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -75,54 +74,27 @@ def says(status: int, content: bytes, **headers: str) -> Answer:
 
 
 def matrix(*points: tuple[float, str], **more: object) -> bytes:
-    """An answer with one series of GPU 0's temperature."""
     series = {"metric": {"__name__": "DCGM_FI_DEV_GPU_TEMP", **labels(), "pod": "trainer"}, "values": points}
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}, **more}).encode()
 
 
 def test_what_is_stored_is_read_back(stub: Stub, tmp_path: Path) -> None:
-    """The answer's points and warnings are stored; labels of pods are not."""
     stub.answer = says(200, matrix((60.0, "61"), (61.5, "62"), warnings=["store 2 is down"]))
-    path = fetch(f"http://{stub.host}", 60, 62, 0.5, tmp_path / "gpus.json")
+    path = fetch(f"http://me:{SECRET}%2F@{stub.host}/monitoring/", 60, 62, 0.5, tmp_path / "gpus.json")
     assert [path] == list(tmp_path.iterdir())
     run = perfkit.load(path)
     assert [(0, 61.0), (1_500_000_000, 62.0)] == list(zip(run.samples["time_ns"], run.samples["value"], strict=True))
     assert any("Prometheus warned: store 2 is down" in note for note in run.notes)
-    assert "trainer" not in path.read_text()
-
-
-def test_every_known_metric_is_asked_for_in_one_short_query(stub: Stub, tmp_path: Path) -> None:
-    """All names stand in one selector, and the address stays short enough for any proxy."""
-    stub.answer = says(200, matrix((60.0, "61")))
-    fetch(f"http://{stub.host}/monitoring/", 60, 62, 1, tmp_path / "gpus.json")
-    [(path, _)] = stub.asked
-    assert path.startswith("/monitoring/api/v1/query_range?query=")
-    assert len(path) < 4096
+    assert "trainer" not in path.read_text()  # labels of pods are not stored
+    # All names stand in one selector, and the address stays short enough for any proxy.
+    [(asked, headers)] = stub.asked
+    assert asked.startswith("/monitoring/api/v1/query_range?query=")
+    assert len(asked) < 4096
     for name in METRICS:
-        assert name.removeprefix("DCGM_FI_").removeprefix("dcgm_").removeprefix("nvidia_smi_") in path
-
-
-def test_the_password_goes_to_the_server_alone(stub: Stub, tmp_path: Path) -> None:
-    """Name and password are sent as Basic authorization, not as part of the address."""
-    stub.answer = says(200, matrix((60.0, "61")))
-    fetch(f"http://me:{SECRET}%2F@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
-    [(path, headers)] = stub.asked
+        assert name.removeprefix("DCGM_FI_").removeprefix("dcgm_").removeprefix("nvidia_smi_") in asked
+    # Name and password are sent as Basic authorization, not as part of the address.
     assert f"Basic {b64encode(f'me:{SECRET}/'.encode()).decode()}" == headers["Authorization"]
-    assert SECRET not in path + headers["Host"]
-
-
-def test_the_password_does_not_follow_a_redirect(stub: Stub, tmp_path: Path) -> None:
-    """Who is redirected to does not get it."""
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        moved = "/other/" not in request.path
-        says(302, b"", Location=f"http://{stub.host}/other/{request.path}")(request) if moved else says(
-            200, matrix((60.0, "61"))
-        )(request)
-
-    stub.answer = answer
-    fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
-    assert [True, False] == ["Authorization" in headers for _, headers in stub.asked]
+    assert SECRET not in asked + headers["Host"]
 
 
 REFUSALS = [
@@ -139,7 +111,6 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("answer", "message"), REFUSALS)
 def test_what_is_no_answer_is_an_error(stub: Stub, answer: Answer, message: str, tmp_path: Path) -> None:
-    """Refused, foreign or cut: the message names the server without the password, and nothing is written."""
     stub.answer = answer
     with pytest.raises(ReadError, match=message) as caught:
         fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
@@ -149,60 +120,46 @@ def test_what_is_no_answer_is_an_error(stub: Stub, answer: Answer, message: str,
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing listens: the reason and what to check, without the password."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def test_servers_and_folders_in_the_way(stub: Stub, tmp_path: Path) -> None:
+    stub.answer = lambda request: time.sleep(0.5)
+    with pytest.raises(ReadError, match=r"no answer from the server .*timed out"):
+        fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json", timeout_s=0.1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ReadError, match=r"no answer from the server .*refused.*Check the address") as caught:
         fetch(f"http://me:{SECRET}@{host}", 60, 62, 1, tmp_path / "gpus.json")
     assert SECRET not in str(caught.value)
-
-
-def test_a_server_that_does_not_answer_in_time(stub: Stub, tmp_path: Path) -> None:
-    """The wait has an end."""
-    stub.answer = lambda request: time.sleep(0.5)
-    with pytest.raises(ReadError, match=r"no answer from the server .*timed out"):
-        fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json", timeout_s=0.1)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "host:9090",
-        "ftp://host",
-        "file:///etc/passwd",
-        "http://",
-        f"http://host?token={SECRET}",
-        f"http://me:a/{SECRET}@host",
-    ],
-)
-def test_what_is_no_address_is_a_wrong_argument(url: str, tmp_path: Path) -> None:
-    """Only http and https, no query; a password with a slash must be escaped, or it would be shown."""
-    with pytest.raises(ValueError, match="url: ") as caught:
-        fetch(url, 60, 62, 1, tmp_path / "gpus.json")
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize(("start", "end", "step"), [(62, 60, 1), (60, 62, 0), (60, 62, -1), (60, float("nan"), 1)])
-def test_empty_ranges_are_wrong_arguments(start: float, end: float, step: float, tmp_path: Path) -> None:
-    """The end before the start, a step that does not advance, no number."""
-    with pytest.raises(ValueError, match=r"start, end: |step: "):
-        fetch("http://127.0.0.1:9", start, end, step, tmp_path / "gpus.json")
-
-
-def test_a_folder_in_the_way(stub: Stub, tmp_path: Path) -> None:
-    """Where a folder has the name, the answer is not written and no partial file stays."""
     stub.answer = says(200, matrix((60.0, "61")))
     (tmp_path / "gpus.json").mkdir()
     with pytest.raises(ReadError, match=r"gpus\.json: cannot be written .Is a directory."):
         fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
-    assert ["gpus.json"] == [p.name for p in tmp_path.iterdir()]
+    assert ["gpus.json"] == [p.name for p in tmp_path.iterdir()]  # no partial file stays
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        moved = says(302, b"", Location=f"http://{stub.host}/other/{request.path}")
+        (says(200, matrix((60.0, "61"))) if "/other/" in request.path else moved)(request)
+
+    stub.answer = answer
+    fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "moved.json")
+    assert [True, False] == ["Authorization" in headers for _, headers in stub.asked[-2:]]
+
+
+URLS = ["host:9090", "ftp://host", "file:///etc/passwd", "http://", f"http://host?token={SECRET}"]
+URLS += [f"http://me:a/{SECRET}@host"]  # a password with a slash must be escaped, or it would be shown
+
+
+def test_addresses_and_ranges_that_are_none_are_wrong_arguments(tmp_path: Path) -> None:
+    for url in URLS:
+        with pytest.raises(ValueError, match="url: ") as caught:
+            fetch(url, 60, 62, 1, tmp_path / "gpus.json")
+        assert SECRET not in str(caught.value)
+    for start, end, step in ((62, 60, 1), (60, 62, 0), (60, 62, -1), (60, float("nan"), 1)):
+        with pytest.raises(ValueError, match=r"start, end: |step: "):
+            fetch("http://127.0.0.1:9", start, end, step, tmp_path / "gpus.json")
 
 
 def command(*arguments: object) -> Result:
-    """Run `perfkit record prometheus`."""
     return CliRunner().invoke(main, ["record", "prometheus", *map(str, arguments)])
 
 
@@ -210,7 +167,6 @@ def command(*arguments: object) -> Result:
     "start", ["60", "1970-01-01T00:01:00Z", "1970-01-01T01:01:00+01:00", "1970-01-01 00:01:00+00:00"]
 )
 def test_the_command_knows_times_with_their_zone(stub: Stub, start: str, tmp_path: Path) -> None:
-    """Seconds since 1970, UTC, or an offset."""
     stub.answer = says(200, matrix((60.0, "61")))
     out = tmp_path / "gpus.json"
     result = command(f"http://{stub.host}", "--start", start, "--end", "62", "--step", 1, "--out", out)
@@ -218,26 +174,18 @@ def test_the_command_knows_times_with_their_zone(stub: Stub, start: str, tmp_pat
     assert "start=60.0&end=62.0&step=1.0" in stub.asked[0][0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["http://127.0.0.1:9", "--start", "2026-01-31T10:00"], "has no time zone: append Z"),
+def test_the_command_refuses_wrong_arguments(stub: Stub, tmp_path: Path) -> None:
+    for arguments, message in [
+        (["http://127.0.0.1:9", "--start", "2026-01-31T10:00"], "has no time zone: append Z"),  # it is never guessed
         (["http://127.0.0.1:9", "--start", "yesterday"], "is no time such as 2026-01-31T10:00:00Z"),
         (["127.0.0.1:9", "--start", "0"], "url: not the address of a server"),
         (["http://127.0.0.1:9", "--start", "5", "--end", "4"], "is no range of times"),
         (["http://127.0.0.1:9"], "Missing option '--start'"),
-    ],
-)
-def test_the_command_refuses_wrong_arguments(arguments: list[str], message: str) -> None:
-    """A time zone is never guessed; a wrong argument is a line of usage, not a traceback."""
-    result = command(*arguments)
-    assert 2 == result.exit_code
-    assert message in result.output
-    assert isinstance(result.exception, SystemExit)
-
-
-def test_the_command_shows_no_password(stub: Stub, tmp_path: Path) -> None:
-    """What the server refuses is one line on standard error."""
+    ]:
+        result = command(*arguments)
+        assert 2 == result.exit_code
+        assert message in result.output
+        assert isinstance(result.exception, SystemExit)
     stub.answer = says(500, b"oops")
     result = command(f"http://me:{SECRET}@{stub.host}", "--start", "0", "--out", tmp_path / "gpus.json")
     assert 2 == result.exit_code
@@ -250,7 +198,6 @@ BLANK = "9223372036854775794"
 
 
 def page(host: str, i: int) -> list[str]:
-    """A scrape whose values change with i, and one that the GPU does not support."""
     blank = [dcgm_files.line("DCGM_FI_DEV_MEMORY_TEMP", dcgm_files.labels(gpu, host), BLANK) for gpu in range(2)]
     pod = dcgm_files.labels(0, host, pod="trainer-7f", namespace="team-a")
     return [*dcgm_files.page(host=host, i=i), *blank, dcgm_files.line("DCGM_FI_DEV_SM_CLOCK", pod, 1200 + i)]
@@ -275,19 +222,38 @@ def stored(address: str, name: str, host: str) -> tuple[np.ndarray, list[float]]
     return np.array([t for t, _ in points]), [float(v) for _, v in points]
 
 
-def test_the_server_stored_what_was_replayed(server: str) -> None:
-    """Utilisation is 50, 51, ... in the order of the scrapes: the oracle of the other tests is itself right."""
+def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server: str, tmp_path: Path) -> None:
+    # Utilisation is 50, 51, ... in the order of the scrapes: the oracle of the other tests is itself right.
     _, values = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
     assert [50.0 + i for i in range(len(values))] == values
+    times, _ = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
+    path = fetch(server, times[0], times[-1], 1, tmp_path / "gpus.json")
+    run = perfkit.load(path)
+    assert "memory_temperature_c" not in set(run.samples["metric"])  # the GPU does not support it
+    assert any("values are missing" in note for note in run.notes)
+    assert not [word for word in ("trainer-7f", "team-a") if word in path.read_text()]
+    assert ["NVIDIA A100-SXM4-80GB"] * 4 == run.devices["name"].tolist()
+    # A label matcher of the caller is added to the query.
+    path = fetch(server, times[0], times[-1], 1, tmp_path / "one.json", match='Hostname="node10"')
+    assert {0} == set(perfkit.load(path).samples["rank"])
+    assert "node2" not in path.read_text()
+    # 20,001 points need three queries: every point since the first scrape is there, once.
+    times, values = stored(server, "DCGM_FI_DEV_FB_USED", "node2")
+    end = times[-1]
+    path = fetch(server, end - 200, end, 0.01, tmp_path / "gpus.json", match='Hostname="node2",gpu="0"')
+    result = json.loads(path.read_text())["data"]["result"]
+    used = next(one["values"] for one in result if one["metric"]["__name__"] == "DCGM_FI_DEV_FB_USED")
+    at = np.array([t for t, _ in used])
+    assert times[0] <= at[0] < times[0] + 0.011
+    assert np.diff(at) == pytest.approx(0.01, abs=1e-6)
+    assert {float(v) for _, v in used} == set(values)
 
 
 @pytest.mark.parametrize(
     ("name", "metric", "scale"),
     [
-        ("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01),
-        ("DCGM_FI_DEV_POWER_USAGE", "power_w", 1.0),
-        ("DCGM_FI_PROF_SM_ACTIVE", "sm_active_frac", 1.0),
-        ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20),
+        *(("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01), ("DCGM_FI_DEV_POWER_USAGE", "power_w", 1.0)),
+        *(("DCGM_FI_PROF_SM_ACTIVE", "sm_active_frac", 1.0), ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20)),
         ("DCGM_FI_DEV_SM_CLOCK", "sm_clock_hz", 1e6),
     ],
 )
@@ -307,60 +273,16 @@ def test_fetched_values_are_those_stored(
     assert [values[i] * scale for i in before] == pytest.approx(found["value"].tolist())
 
 
-def test_what_is_blank_is_missing_and_private_labels_are_not_kept(server: str, tmp_path: Path) -> None:
-    """The memory's temperature, which the GPU does not support, is no number; pods and namespaces are not stored."""
-    times, _ = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
-    path = fetch(server, times[0], times[-1], 1, tmp_path / "gpus.json")
-    run = perfkit.load(path)
-    assert "memory_temperature_c" not in set(run.samples["metric"])
-    assert any("values are missing" in note for note in run.notes)
-    assert "trainer-7f" not in path.read_text()
-    assert "team-a" not in path.read_text()
-    assert ["NVIDIA A100-SXM4-80GB"] * 4 == run.devices["name"].tolist()
-
-
-def test_one_host_can_be_asked_for(server: str, tmp_path: Path) -> None:
-    """A label matcher of the caller is added to the query."""
-    times, _ = stored(server, "DCGM_FI_DEV_GPU_UTIL", "node2")
-    path = fetch(server, times[0], times[-1], 1, tmp_path / "gpus.json", match='Hostname="node10"')
-    assert {0} == set(perfkit.load(path).samples["rank"])
-    assert "node2" not in path.read_text()
-
-
-def test_the_command_records(server: str, tmp_path: Path) -> None:
-    """`perfkit record prometheus` writes a file that `perfkit inspect` reads; the end is now if it is not given."""
-    start = str(time.time() - 5)
-    out = tmp_path / "new" / "gpus.json"
-    arguments = ["record", "prometheus", server, "--start", start, "--step", "0.25", "--out", str(out)]
-    result = CliRunner().invoke(main, arguments)
-    assert (0, f"{out}\n") == (result.exit_code, result.output)
-    assert "samples" in CliRunner().invoke(main, ["inspect", str(out)]).output
-
-
-def test_a_range_without_gpus_names_the_metrics_there(server: str, tmp_path: Path) -> None:
-    """Nothing is written, and the error says what there is."""
+def test_the_command_records_and_says_what_the_server_refuses(server: str, tmp_path: Path) -> None:
     now = time.time()
     with pytest.raises(ReadError, match=r"no GPU metric .* where job=\"none\" \(metrics there: DCGM_FI_DEV_ENFORCED"):
         fetch(server, now - 60, now, 1, tmp_path / "gpus.json", match='job="none"')
     with pytest.raises(ReadError, match=r"1970-01-02 .*metrics there: none\)"):
         fetch(server, 86_400, 86_460, 1, tmp_path / "gpus.json")
-    assert [] == list(tmp_path.iterdir())
-
-
-def test_what_the_server_refuses_is_said(server: str, tmp_path: Path) -> None:
-    """Prometheus's own words about a matcher that is none."""
     with pytest.raises(ReadError, match=r"Prometheus refused the query .*parse error"):
         fetch(server, 0, 60, 1, tmp_path / "gpus.json", match="Hostname==")
-
-
-def test_more_points_than_a_query_may_have(server: str, tmp_path: Path) -> None:
-    """20,001 points need three queries: every point since the first scrape is there, once."""
-    times, values = stored(server, "DCGM_FI_DEV_FB_USED", "node2")
-    end = times[-1]
-    path = fetch(server, end - 200, end, 0.01, tmp_path / "gpus.json", match='Hostname="node2",gpu="0"')
-    result = json.loads(path.read_text())["data"]["result"]
-    used = next(one["values"] for one in result if one["metric"]["__name__"] == "DCGM_FI_DEV_FB_USED")
-    at = np.array([t for t, _ in used])
-    assert times[0] <= at[0] < times[0] + 0.011
-    assert np.diff(at) == pytest.approx(0.01, abs=1e-6)
-    assert {float(v) for _, v in used} == set(values)
+    assert [] == list(tmp_path.iterdir())
+    out = tmp_path / "new" / "gpus.json"
+    result = command(server, "--start", time.time() - 5, "--step", "0.25", "--out", out)  # the end is now
+    assert (0, f"{out}\n") == (result.exit_code, result.output)
+    assert "samples" in CliRunner().invoke(main, ["inspect", str(out)]).output

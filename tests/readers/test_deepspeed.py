@@ -21,19 +21,21 @@ REPORT = "deepspeed_flops_profiler_bert_large.txt"
 
 
 def read(path: Path, lines: list[str], prefix: str = "") -> Profile:
-    """The profile of a file with these lines."""
     return deepspeed.read(files.written(path / "train.log", lines, prefix))
 
 
 def figures(profile: Profile) -> dict[str, float]:
-    """The values of a report by metric."""
     samples = profile.table("SAMPLES")
     assert samples["metric"].is_unique
     return dict(zip(samples["metric"], samples["value"], strict=True))
 
 
-def test_a_report_is_read_in_base_units(tmp_path: Path) -> None:
-    """10 M parameters are 1e7, 2 ms are 2,000,000 ns, 50 TFLOPS are 5e13 operations per second."""
+def reported(path: Path, **told: str) -> dict[str, float]:
+    """Those of a report with these labels, `_` for a blank in them."""
+    return figures(read(path, files.report({label.replace("_", " "): value for label, value in told.items()})))
+
+
+def test_reports_are_read_in_base_units(tmp_path: Path) -> None:
     profile = read(tmp_path, files.report())
     expected = {
         "world_size_count": 2,
@@ -44,174 +46,100 @@ def test_a_report_is_read_in_base_units(tmp_path: Path) -> None:
         "backward_ns": 4e6,
         "step_ns": 5e5,
         "iteration_ns": 6.5e6,
-        "forward_flops_per_s": 5e13,
-        "backward_flops_per_s": 5e13,
-        "training_flops_per_s": 5e13,
         "samples_per_s": 2461.54,
+        **{f"{part}_flops_per_s": 5e13 for part in ("forward", "backward", "training")},
     }
     assert expected == figures(profile)
     assert set(expected) <= set(METRICS)
     assert ("DeepSpeed", "") == tuple(profile.capture[["tool", "tool_version"]].iloc[0])
-    assert () == profile.notes
+    assert ((), ()) == (profile.notes, profile.missing)
     assert {-1} == set(profile.table("SAMPLES")["gpu"])
-
-
-def test_the_oldest_report_says_the_same_metrics(tmp_path: Path) -> None:
-    """Until 0.3 labels were words; LeNet-5 of the tutorial has 879.12 MFLOP in 25.7 ms, 34.2 GFLOP/s."""
+    # Until 0.3 labels were words; LeNet-5 of the tutorial has 879.12 MFLOP in 25.7 ms, 34.2 GFLOP/s.
+    oldest = {"model_parameters_count": 61710.0, "forward_flops": 879.12e6, "forward_ns": 25.7e6}
     found = figures(read(tmp_path, files.report(files.OLDEST)))
-    assert {
-        "model_parameters_count": 61710.0,
-        "forward_flops": 879.12e6,
-        "forward_ns": 25.7e6,
-        "forward_flops_per_s": 34.2e9,
-    } == found
+    assert {**oldest, "forward_flops_per_s": 34.2e9} == found
     assert found["forward_flops_per_s"] == pytest.approx(found["forward_flops"] / found["forward_ns"] * 1e9, rel=1e-3)
+    # Reports of 2021 call operations FLOPs and rates FLOPS: the formula after the label tells them apart.
+    told = {"fwd FLOPs per GPU = 2 * fwd MACs per GPU": "100 G", "fwd latency": "2 ms"}
+    told["fwd FLOPS per GPU = fwd FLOPs per GPU / fwd latency"] = "50 TFLOPS"
+    assert {"forward_flops": 1e11, "forward_ns": 2e6, "forward_flops_per_s": 5e13} == reported(tmp_path, **told)
+    for printed, value in {
+        **dict.fromkeys(("2.39 B", "2.39 G"), 2.39e9),
+        **dict.fromkeys(("61.71 k", "61.71 K"), 61710.0),
+        "336.23 M": 336.23e6,
+        "7": 7.0,
+    }.items():
+        assert {"model_parameters_count": value} == reported(tmp_path, params_per_gpu=printed)
+    for printed, ns in (("1.55 s", 1.55e9), ("2 ms", 2e6), ("34.09 us", 34090.0), ("0.5 s", 5e8)):
+        assert {"forward_ns": ns} == reported(tmp_path, fwd_latency=printed)
+    # With model parallelism a GPU holds a part of the model; without an engine the model is said to have 0.
+    for model, value in (("17.1 B", 17.1e9), ("0", 2.14e9)):
+        parts = {"params per GPU": "2.14 B", "params of model = params per GPU * mp_size": model}
+        assert value == figures(read(tmp_path, files.report(parts)))["model_parameters_count"]
 
 
-def test_operations_and_their_rate_have_one_label_in_two_cases(tmp_path: Path) -> None:
-    """Reports of 2021 call operations FLOPs and rates FLOPS: the formula after the label tells them apart."""
-    told = {
-        "fwd FLOPs per GPU = 2 * fwd MACs per GPU": "100 G",
-        "fwd latency": "2 ms",
-        "fwd FLOPS per GPU = fwd FLOPs per GPU / fwd latency": "50 TFLOPS",
-    }
-    found = figures(read(tmp_path, files.report(told)))
-    assert {"forward_flops": 1e11, "forward_ns": 2e6, "forward_flops_per_s": 5e13} == found
-
-
-@pytest.mark.parametrize(
-    ("printed", "value"),
-    [
-        ("2.39 B", 2.39e9),
-        ("2.39 G", 2.39e9),
-        ("336.23 M", 336.23e6),
-        ("61.71 k", 61710.0),
-        ("61.71 K", 61710.0),
-        ("7", 7.0),
-    ],
-)
-def test_units_of_parameters(printed: str, value: float, tmp_path: Path) -> None:
-    """Billions are B or G, thousands k or K."""
-    assert value == figures(read(tmp_path, files.report({"params per gpu": printed})))["model_parameters_count"]
-
-
-@pytest.mark.parametrize(("printed", "ns"), [("1.55 s", 1.55e9), ("2 ms", 2e6), ("34.09 us", 34090.0), ("0.5 s", 5e8)])
-def test_units_of_times(printed: str, ns: float, tmp_path: Path) -> None:
-    """Seconds, milliseconds and microseconds are ns, exactly."""
-    assert ns == figures(read(tmp_path, files.report({"fwd latency": printed})))["forward_ns"]
-
-
-def test_the_model_is_what_all_gpus_hold(tmp_path: Path) -> None:
-    """With model parallelism a GPU holds a part of the model; without an engine the model is said to have 0."""
-    parts = {"params per GPU": "2.14 B", "params of model = params per GPU * mp_size": "17.1 B"}
-    assert 17.1e9 == figures(read(tmp_path, files.report(parts)))["model_parameters_count"]
-    alone = {"params per GPU": "2.14 B", "params of model = params per GPU * mp_size": "0"}
-    assert 2.14e9 == figures(read(tmp_path, files.report(alone)))["model_parameters_count"]
-
-
-def test_impossible_figures_are_left_out(tmp_path: Path) -> None:
-    """DeepSpeed can print negative times and rates from them: none becomes a sample, and the note names them."""
-    told = {
-        **files.NEW,
-        "bwd latency": "-2.9601e+08 us",
-        "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency": "-7.49758e+17 uFLOPS",
-        "step latency": "0",
-        "samples/second": "-0.5",
-    }
-    profile = read(tmp_path, files.report(told))
-    assert not {"backward_ns", "backward_flops_per_s", "step_ns", "samples_per_s"} & set(figures(profile))
-    assert (
-        "left out as impossible (0 or negative): bwd latency, "
-        "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency, step latency, samples/second",
-    ) == profile.notes
-
-
-def test_what_was_not_recorded_is_named(tmp_path: Path) -> None:
-    """Without wall_clock_breakdown a report ends with the forward pass."""
-    forward = {
-        label: value for label, value in files.NEW.items() if not label.startswith(("bwd", "fwd+", "step", "iter"))
-    }
-    (missing,) = read(tmp_path, files.report(forward)).missing
-    assert ("SAMPLES.backward_ns", '"wall_clock_breakdown": true for DeepSpeed') == (missing.table, missing.record)
-    assert () == read(tmp_path, files.report()).missing
-
-
-@pytest.mark.parametrize("prefix", ["", "vm-07-14: ", "[1,0]<stdout>:", "0: ", "[default0]:"])
-def test_launchers_may_stand_before_lines(prefix: str, tmp_path: Path) -> None:
-    """A report inside a training log has the launcher's prefix, and other lines around it."""
-    path = files.written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
-    assert deepspeed.sniff(path)
-    found = deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
-    assert (2e6, 1000e6) == (found["forward_ns"], found["iteration_ns"])
-
-
-def test_the_last_report_is_read(tmp_path: Path) -> None:
-    """Of several the last is the one after warming up."""
+def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
+    # Of several the last is the one after warming up.
     profile = read(tmp_path, [*files.report({"fwd latency": "9 ms"}, 1), *files.report({"fwd latency": "2 ms"}, 50)])
     assert {"forward_ns": 2e6} == figures(profile)
     assert ("2 reports of the Flops Profiler: the last one is read",) == profile.notes
-
-
-def test_modules_are_not_the_model(tmp_path: Path) -> None:
-    """Lines after the summary have the same words and are of modules."""
-    extra = [f"{'fwd latency: ':<70}  {'99 s':<8}"]
-    assert 2e6 == figures(read(tmp_path, [*files.report(), *extra]))["forward_ns"]
-
-
-def test_a_cut_report_says_so(tmp_path: Path) -> None:
-    """What was printed before the cut is read."""
+    # Lines after the summary have the same words and are of modules.
+    assert 2e6 == figures(read(tmp_path, [*files.report(), f"{'fwd latency: ':<70}  {'99 s':<8}"]))["forward_ns"]
+    # What was printed before a cut is read.
     path = files.written(tmp_path / "a.txt", files.report())
     text = path.read_text()
     path.write_text(text[: text.index("4 ms") + 1])
     profile = deepspeed.read(path)
     assert 2e6 == figures(profile)["forward_ns"]
     assert "backward_ns" not in figures(profile)
-    assert ("the report ends within its summary", "the last line is cut and left out") == tuple(
-        sorted(profile.notes, reverse=True)
-    )
-
-
-def test_a_title_alone_is_an_error(tmp_path: Path) -> None:
-    """A report without a figure is nothing to load."""
+    assert {"the report ends within its summary", "the last line is cut and left out"} == {*profile.notes}
+    path.write_text(text.replace("2461.54", "24\x0061.54"))
+    with pytest.raises(ReadError, match=r"a\.txt: binary data \(zero bytes\) in line 24"):
+        deepspeed.read(path)
     with pytest.raises(ReadError, match=r"train\.log: a title of DeepSpeed's Flops Profiler and no figure after it"):
         read(tmp_path, files.report({}))
-
-
-def test_zero_bytes_are_an_error(tmp_path: Path) -> None:
-    """Binary data in a log is told with its line."""
-    path = files.written(tmp_path / "train.log", files.report())
-    path.write_bytes(path.read_bytes().replace(b"2461.54", b"24\x0061.54"))
-    with pytest.raises(ReadError, match=r"train\.log: binary data \(zero bytes\) in line 24"):
-        deepspeed.read(path)
-
-
-def test_files_are_claimed_by_what_they_say(tmp_path: Path) -> None:
-    """A report is found at the end of a long log too; text about it is none."""
+    for prefix in ["", "vm-07-14: ", "[1,0]<stdout>:", "0: ", "[default0]:"]:
+        path = files.written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
+        assert deepspeed.sniff(path)
+        found = deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
+        assert (2e6, 1000e6) == (found["forward_ns"], found["iteration_ns"])
     noise = ["x" * 99] * 5000
-    assert "deepspeed" == recognise(files.written(tmp_path / "a", [*noise, *files.report()]))
-    assert "deepspeed" == recognise(files.written(tmp_path / "b", [*noise, *files.training()]))
+    for name, lines in (("a", files.report()), ("b", files.training())):
+        assert "deepspeed" == recognise(files.written(tmp_path / name, [*noise, *lines]))
     about = ["DeepSpeed Flops Profiler", "iteration 1/2 |", "elapsed time per iteration (ms): 5"]
     assert not deepspeed.sniff(files.written(tmp_path / "c", about))
+    # DeepSpeed can print negative times and rates from them: none becomes a sample, and the note names them.
+    told = {
+        "bwd latency": "-2.9601e+08 us",
+        "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency": "-7.49758e+17 uFLOPS",
+        "step latency": "0",
+        "samples/second": "-0.5",
+    }
+    profile = read(tmp_path, files.report({**files.NEW, **told}))
+    assert not {"backward_ns", "backward_flops_per_s", "step_ns", "samples_per_s"} & set(figures(profile))
+    assert (f"left out as impossible (0 or negative): {', '.join(told)}",) == profile.notes
+    # Without wall_clock_breakdown a report ends with the forward pass.
+    later = ("bwd", "fwd+", "step", "iter")
+    forward = {label: value for label, value in files.NEW.items() if not label.startswith(later)}
+    (missing,) = read(tmp_path, files.report(forward)).missing
+    assert ("SAMPLES.backward_ns", '"wall_clock_breakdown": true for DeepSpeed') == (missing.table, missing.record)
+    for value in ["2 parsecs", "two ms", "2 2 ms", "1e999 ms"]:
+        profile = read(tmp_path, files.report({**files.NEW, "fwd latency": value}))
+        assert "left out, their value is no number with a unit: fwd latency" in profile.notes
+        assert "forward_ns" not in figures(profile)
 
 
-def test_the_report_of_bert_is_its_truth(profiles: Path) -> None:
-    """Every figure of BERT-Large on an A100 is the printed one in base units, and fits the others.
+LABELS = {"params per gpu": "model_parameters_count", "fwd flops per GPU": "forward_flops", "fwd latency": "forward_ns"}
+LABELS |= {"bwd latency": "backward_ns", "step latency": "step_ns", "iter latency": "iteration_ns"}
 
-    3 x 6279.86 GFLOP in 76.67 + 108.02 ms are 102.0 TFLOP/s; 80 samples in 184.73 ms are 433.07 per second.
-    """
+
+def test_bert_and_megatron_are_their_truth(profiles: Path) -> None:
+    # 3 x 6279.86 GFLOP in 76.67 + 108.02 ms are 102.0 TFLOP/s; 80 samples in 184.73 ms are 433.07 per second.
     told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{REPORT}.truth.json").read_text("utf-8"))
     pairs = {label.partition(" =")[0]: value.split() for label, value in told["pairs"].items() if "/ " not in label}
     found = figures(deepspeed.read(profiles / "monitor" / REPORT))
     power = {"M": 1e6, "G": 1e9, "T": 1e12, "ms": 1e6, "us": 1e3}  # times in ns
-    labels = {
-        "params per gpu": "model_parameters_count",
-        "fwd flops per GPU": "forward_flops",
-        "fwd latency": "forward_ns",
-        "bwd latency": "backward_ns",
-        "step latency": "step_ns",
-        "iter latency": "iteration_ns",
-    }
-    for label, metric in labels.items():
+    for label, metric in LABELS.items():
         number, unit = pairs[label]
         assert found[metric] == pytest.approx(float(number) * power[unit], rel=1e-14)
     assert (1, 80, 433.07) == tuple(found[m] for m in ("world_size_count", "batch_size_count", "samples_per_s"))
@@ -220,23 +148,37 @@ def test_the_report_of_bert_is_its_truth(profiles: Path) -> None:
     both = found["forward_ns"] + found["backward_ns"]
     assert rates[2] == pytest.approx(3 * found["forward_flops"] / both * 1e9, rel=1e-4)
     assert found["samples_per_s"] == pytest.approx(80 / found["iteration_ns"] * 1e9, rel=1e-4)
+    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{MEGATRON}.truth.json").read_text("utf-8"))
+    profile = deepspeed.read(profiles / "monitor" / MEGATRON)
+    samples = profile.table("SAMPLES")
+    units = {"iteration_ns": ("ms_per_iteration", 1e6), "samples_per_s": ("samples_per_second", 1)}
+    for metric, (key, unit) in {**units, "training_flops_per_s": ("tflops", 1e12)}.items():
+        values = samples[samples["metric"] == metric]["value"] / unit
+        stated = pd.Series(told[key])
+        assert told["iterations"] == len(values) == stated["n"]
+        assert values.mean() == pytest.approx(stated["mean"], rel=1e-12)
+        assert (values.min(), values.max()) == pytest.approx((stated["min"], stated["max"]), rel=1e-12)
+    assert [(0, 16.0)] == series(profile, "world_size_count")
+    seconds = 1e-9 * samples[samples["metric"] == "iteration_ns"]["value"].to_numpy()
+    tokens = samples[samples["metric"] == "tokens_per_s"]["value"].to_numpy()
+    assert (tokens * seconds) == pytest.approx([2048 * 2048] * 5, rel=1e-4)  # the global batch, from rounded rates
 
 
-@pytest.mark.parametrize(("name", "depths"), [(REPORT, 4), ("deepspeed_flops_profiler_megatron_gpt.txt", 4)])
-def test_modules_are_those_of_the_aggregated_profile(name: str, depths: int, profiles: Path) -> None:
-    """The same file lists the longest classes by depth; below these depths it leaves layers out."""
+@pytest.mark.parametrize("name", [REPORT, "deepspeed_flops_profiler_megatron_gpt.txt"])
+def test_modules_are_those_of_the_aggregated_profile(name: str, profiles: Path) -> None:
+    """The same file lists the longest classes by depth; below four it leaves layers out."""
     text = (profiles / "monitor" / name).read_text("utf-8")
     modules = deepspeed.read(profiles / "monitor" / name).table("MODULES")
     depth = modules["name"].map(lambda path: path.count(".") + (path != ""))
     unit = {"s": 1e9, "ms": 1e6, "us": 1e3}
     seen = 0
-    for at, listed in re.findall(r"depth (\d):\n.*\n.*\n +fwd latency - (.*)", text)[:depths]:
+    for at, listed in re.findall(r"depth (\d):\n.*\n.*\n +fwd latency - (.*)", text)[:4]:
         for kind, value, of in re.findall(r"'(\w+)': '([\d.]+) (\w+)'", listed):
             here = modules[(depth == int(at)) & (modules["kind"] == kind)]
             if len(here):  # BERT's report leaves two branches out
                 assert here["forward_ns"].sum() == pytest.approx(float(value) * unit[of])
                 seen += 1
-    assert seen == depths
+    assert seen == 4
     assert [-1] == modules.loc[modules["name"] == "", "parent"].tolist()
 
 
@@ -249,27 +191,16 @@ def test_modules_in_the_format_of_later_versions(tmp_path: Path) -> None:
         "    (0): Layer(1.2 B = 50% Params, 20 TMACs = 36% MACs, 400 ms = 34% latency, 100 TFLOPS, bias=True)",
         "    (1): Layer(1.2 B = 50% Params, 0 MACs = 0% MACs, 500 us = 0% latency, 0 FLOPS)",
         "    (2): Broken(1.2 B = 50% Params, many MACs = 0% MACs, 500 us = 0% latency, 0 FLOPS)",
-        "  )",
-        ")",
+        *("  )", ")"),
     ]
     modules = read(tmp_path, [*files.report(), *tree], "worker-3: ").table("MODULES")
     # The list and the broken module have no figures, and no row.
-    places = list(modules[["name", "parent"]].itertuples(index=False, name=None))
-    assert [("", -1), ("layers.0", 0), ("layers.1", 0)] == places
+    assert [["", -1], ["layers.0", 0], ["layers.1", 0]] == modules[["name", "parent"]].to_numpy().tolist()
     assert [2.39e9, 1.2e9, 1.2e9] == modules["parameters_count"].tolist()
     assert [110.96e12, 40e12, 0] == modules["forward_flops"].tolist()
     own = efficiency.modules(modules)
-    assert [("GPTModel", 769_500_000), ("Layer", 400_500_000)] == list(zip(own["kind"], own["self_ns"], strict=True))
+    assert [["GPTModel", 769_500_000], ["Layer", 400_500_000]] == own[["kind", "self_ns"]].to_numpy().tolist()
     assert 1 == pytest.approx(own["share_frac"].sum())
-
-
-@pytest.mark.parametrize("value", ["2 parsecs", "two ms", "2 2 ms", "1e999 ms"])
-def test_a_figure_that_is_no_number_with_a_unit_is_named(value: str, tmp_path: Path) -> None:
-    """A figure that perfkit knows by its label and cannot read is left out, and the note names it."""
-    path = files.written(tmp_path / "profile.txt", files.report({**files.NEW, "fwd latency": value}))
-    profile = deepspeed.read(path)
-    assert "left out, their value is no number with a unit: fwd latency" in profile.notes
-    assert not profile.table("SAMPLES")["metric"].eq("forward_ns").any()
 
 
 MEGATRON = "superbench__megatron_deepspeed.log"
@@ -277,38 +208,32 @@ SECOND = 10**9
 
 
 def series(profile: Profile, metric: str) -> list[tuple[int, float]]:
-    """Time and value of a metric."""
     samples = profile.table("SAMPLES")
     rows = samples[samples["metric"] == metric]
     return list(zip(rows["time_ns"], rows["value"], strict=True))
 
 
-def test_iterations_follow_each_other(tmp_path: Path) -> None:
-    """The first line is at 0, the next one 0.5 s and the last another 0.25 s later; 16 samples of 1024 tokens each."""
+def test_iterations_and_their_times(tmp_path: Path) -> None:
     profile = read(tmp_path, files.training())
     at = [0, SECOND // 2, SECOND * 3 // 4]
-    assert list(zip(at, [1e9, 5e8, 2.5e8], strict=True)) == series(profile, "iteration_ns")
-    assert list(zip(at, [16.0, 32.0, 64.0], strict=True)) == series(profile, "samples_per_s")
-    assert list(zip(at, [16384.0, 32768.0, 65536.0], strict=True)) == series(profile, "tokens_per_s")
-    assert list(zip(at, [1e14, 2e14, 4e14], strict=True)) == series(profile, "training_flops_per_s")
+    for metric, expected in {
+        "iteration_ns": [1e9, 5e8, 2.5e8],
+        "samples_per_s": [16.0, 32.0, 64.0],
+        "tokens_per_s": [16384.0, 32768.0, 65536.0],  # 1024 a sample
+        "training_flops_per_s": [1e14, 2e14, 4e14],
+    }.items():
+        assert list(zip(at, expected, strict=True)) == series(profile, metric)
     assert [(0, 4.0)] == series(profile, "world_size_count")
     assert ("Megatron", at[-1]) == tuple(profile.capture[["tool", "dur_ns"]].iloc[0])
     assert profile.capture["t0_unix_ns"].isna().all()
-
-
-def test_lines_of_megatron_lm_have_other_fields(tmp_path: Path) -> None:
-    """No samples per second: 16 samples in 0.5 s are 32; tokens from the settings; the rate is per GPU."""
+    # Lines of Megatron-LM have no samples per second: 16 in 0.5 s are 32; tokens from the settings; rates are per GPU.
     settings = ["  seq_length ...................................... 4096"]
     lines = [files.timed(n, 500.0, **{"throughput_per_GPU_(TFLOP/s/GPU)": 300.1}) for n in (10, 20)]
     profile = read(tmp_path, [*settings, *lines])
     assert [(0, 32.0), (5 * SECOND, 32.0)] == series(profile, "samples_per_s")
     assert [32.0 * 4096] * 2 == [value for _, value in series(profile, "tokens_per_s")]
     assert [300.1e12] * 2 == [value for _, value in series(profile, "training_flops_per_s")]
-
-
-def test_time_stamps_are_wall_clock_time(tmp_path: Path) -> None:
-    """With a stamp in every line times are its own: between the lines a checkpoint may have been written."""
-    stamps = ("[2025-01-31 12:00:00]", "[2025-01-31 12:00:07.5]")
+    stamps = ("[2025-01-31 12:00:00]", "[2025-01-31 12:00:07.5]")  # a checkpoint may have been written in between
     lines = [f" {stamp}{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps)]
     profile = read(tmp_path, lines)
     assert [0, 7_500_000_000] == [time for time, _ in series(profile, "iteration_ns")]
@@ -317,99 +242,48 @@ def test_time_stamps_are_wall_clock_time(tmp_path: Path) -> None:
     mixed = read(tmp_path, [lines[0], files.timed(2, 500.0), lines[0].replace("-31", "-99").replace(" 0/", " 3/")])
     assert mixed.capture["t0_unix_ns"].isna().all()
 
+    def times(*lines: str) -> list[int]:
+        return [time for time, _ in series(read(tmp_path, [*lines]), "iteration_ns")]
 
-def test_a_line_of_several_ranks_is_one(tmp_path: Path) -> None:
-    """What several ranks print alike is one iteration; a restart begins again and does not go back in time."""
-    lines = [files.timed(1, 500.0), files.timed(1, 500.0), files.timed(2, 500.0), files.timed(1, 400.0)]
-    assert [0, SECOND // 2, SECOND * 9 // 10] == [t for t, _ in series(read(tmp_path, lines), "iteration_ns")]
-
-
-@pytest.mark.parametrize("ms", ["0.0", "-5.0", "1e99", "nan", "9" * 30])
-def test_impossible_times_are_no_iteration(ms: str, tmp_path: Path) -> None:
-    """A time that no iteration takes is not read; the others are."""
-    lines = [files.iteration(1, **{"elapsed_time_per_iteration_(ms)": ms}), files.timed(2, 500.0)]
-    assert [(0, 5e8)] == series(read(tmp_path, lines), "iteration_ns")
-
-
-def test_the_training_of_megatron_is_its_truth(profiles: Path) -> None:
-    """Five iterations of 16 GPUs: mean, least and most of times, rates and samples are those of the truth."""
-    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{MEGATRON}.truth.json").read_text("utf-8"))
-    profile = deepspeed.read(profiles / "monitor" / MEGATRON)
-    samples = profile.table("SAMPLES")
-    units = {"iteration_ns": ("ms_per_iteration", 1e6), "samples_per_s": ("samples_per_second", 1)}
-    units |= {"training_flops_per_s": ("tflops", 1e12)}
-    for metric, (key, unit) in units.items():
-        values = samples[samples["metric"] == metric]["value"] / unit
-        stated = pd.Series(told[key])
-        assert told["iterations"] == len(values) == stated["n"]
-        assert values.mean() == pytest.approx(stated["mean"], rel=1e-12)
-        assert (values.min(), values.max()) == pytest.approx((stated["min"], stated["max"]), rel=1e-12)
-    assert [(0, 16.0)] == series(profile, "world_size_count")
-    seconds = 1e-9 * samples[samples["metric"] == "iteration_ns"]["value"].to_numpy()
-    tokens = samples[samples["metric"] == "tokens_per_s"]["value"].to_numpy()
-    assert (tokens * seconds) == pytest.approx([2048 * 2048] * 5, rel=1e-4)  # the global batch, from rounded rates
+    # What several ranks print alike is one iteration; a restart begins again and does not go back in time.
+    twice = [files.timed(1, 500.0), files.timed(1, 500.0), files.timed(2, 500.0), files.timed(1, 400.0)]
+    assert [0, SECOND // 2, SECOND * 9 // 10] == times(*twice)
+    # A trillion iterations in between would last 15,000 years: the line counts as the next one.
+    assert [0, SECOND // 2] == times(*(files.timed(n, 500.0).replace("/     100", "/ many") for n in (1, 10**12 - 1)))
+    for ms in ("0.0", "-5.0", "1e99", "nan", "9" * 30):  # a time that no iteration takes is not read
+        lines = [files.iteration(1, **{"elapsed_time_per_iteration_(ms)": ms}), files.timed(2, 500.0)]
+        assert [(0, 5e8)] == series(read(tmp_path, lines), "iteration_ns")
+    for wrong in ["1970-01-01 00:00:05", "9999-12-31 23:59:59", "2025-13-41 00:00:00"]:
+        stamps = ("2025-01-31 12:00:00", wrong, "2025-01-31 12:00:09")
+        profile = read(tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)])
+        assert [0, SECOND // 2, SECOND] == [time for time, _ in series(profile, "iteration_ns")]
+        assert profile.capture["t0_unix_ns"].isna().all()
+        note = "time stamps that cannot be (1, first in line 2): times are the sums of the iterations instead"
+        assert note in profile.notes
 
 
-def test_a_training_that_ends_early_says_so(tmp_path: Path) -> None:
-    """Iteration 2 of 100 is the last: the log was cut, or the program still runs. One that is finished says nothing."""
-    lines = [files.timed(n, 500.0) for n in (1, 2)]
-    assert "the log ends at iteration 2 of 100" in read(tmp_path, lines).notes
-    finished = [files.timed(n, 500.0) for n in (80, 90, 100)]
-    assert () == read(tmp_path, finished).notes
-    assert () == read(tmp_path, [line.replace("100 |", "105 |", 1) for line in finished]).notes  # printed every 10th
+def test_what_a_training_lacks_is_noted(tmp_path: Path) -> None:
+    def notes(*numbers: int, last: int = 100) -> tuple[str, ...]:
+        return read(tmp_path, [files.timed(n, 500.0).replace("100 |", f"{last} |", 1) for n in numbers]).notes
 
-
-def test_iterations_that_are_missing_are_counted(tmp_path: Path) -> None:
-    """Lines of 10, 20, 50, 60 ... come every 10th iteration: two are missing before the third line."""
-    lines = [files.timed(n, 500.0) for n in (10, 20, 50, 60, 70, 80, 90, 100)]
-    assert ("lines of iterations are missing (2, first between 20 and 50, line 3)",) == read(tmp_path, lines).notes
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        files.timed(2, 500.0).replace("500.0", "1e-9"),
-        files.timed(2, 500.0).replace("500.0", "none"),
-        files.timed(2, 500.0).replace("elapsed time per iteration", "elapsed t"),
-        files.timed(2, 500.0).replace("/     100", "/       1"),
-        files.timed(2, 500.0).replace("iteration ", "itera", 1),
-    ],
-)
-def test_a_damaged_line_is_counted_with_its_number(wrong: str, tmp_path: Path) -> None:
-    """No time, a time of no length, or iteration 2 of 1: the line is left out, and the note names it."""
-    profile = read(tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)])
-    assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
-    expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
-    assert expected in profile.notes
-
-
-@pytest.mark.parametrize("wrong", ["1970-01-01 00:00:05", "9999-12-31 23:59:59", "2025-13-41 00:00:00"])
-def test_a_stamp_that_cannot_be_is_noted(wrong: str, tmp_path: Path) -> None:
-    """Without one stamp the clock is not known; the iterations follow each other by the time they took."""
-    stamps = ("2025-01-31 12:00:00", wrong, "2025-01-31 12:00:09")
-    profile = read(tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)])
-    assert [0, SECOND // 2, SECOND] == [time for time, _ in series(profile, "iteration_ns")]
-    assert profile.capture["t0_unix_ns"].isna().all()
-    assert (
-        "time stamps that cannot be (1, first in line 2): times are the sums of the iterations instead" in profile.notes
+    assert "the log ends at iteration 2 of 100" in notes(1, 2)
+    assert ((), ()) == (notes(80, 90, 100), notes(80, 90, 100, last=105))  # printed every 10th
+    assert ("lines of iterations are missing (2, first between 20 and 50, line 3)",) == notes(
+        10, 20, *range(50, 101, 10)
     )
-
-
-def test_a_number_that_cannot_be_moves_no_time_beyond_int64(tmp_path: Path) -> None:
-    """A trillion iterations in between would last 15,000 years: the line counts as the next one."""
-    lines = [line.replace("/     100", "/ many") for line in (files.timed(n, 500.0) for n in (1, 10**12 - 1))]
-    assert [0, SECOND // 2] == [time for time, _ in series(read(tmp_path, lines), "iteration_ns")]
-
-
-def test_bytes_that_are_no_text_are_noted_with_their_line(tmp_path: Path) -> None:
-    """An unreadable stretch of a log: its lines are counted; the blanks of a progress bar are text."""
-    path = files.written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])
+    # No time, a time of no length, or iteration 2 of 1: the line is left out, and the note names it.
+    for old, new in [
+        *(("500.0", "1e-9"), ("500.0", "none"), ("elapsed time per iteration", "elapsed t")),
+        *(("/     100", "/       1"), (" iteration ", " itera")),
+    ]:
+        wrong = files.timed(2, 500.0).replace(old, new, 1)
+        profile = read(tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)])
+        assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
+        expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
+        assert expected in profile.notes
+    path = files.written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])  # of progress
     path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
     assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes
-
-
-def test_long_words_take_no_time(tmp_path: Path) -> None:
-    """A word of a million letters between the fields is passed over once, not once per letter."""
-    line = files.timed(1, 500.0, TFLOPs=100.0)
+    line = files.timed(1, 500.0, TFLOPs=100.0)  # a long word is passed over once, not once per letter
     profile = read(tmp_path, [line.replace(" | learning", f" | {'y' * 1_000_000} | learning")])
     assert [(0, 1e14)] == series(profile, "training_flops_per_s")

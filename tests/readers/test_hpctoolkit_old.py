@@ -8,16 +8,14 @@ import re
 import struct
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import hatchet
 import numpy as np
 import pandas as pd
 import pytest
-from readers import experiment_files as made
 from readers.experiment_files import call, database, function, inlined, loop, sample, statement
+from readers.hpctoolkit_files import rows as listed
 
 from perfkit.errors import ReadError
 from perfkit.readers.hpctoolkit import old
@@ -27,18 +25,10 @@ US = 1e-6
 
 
 def calltree(folder: Path) -> pd.DataFrame:
-    """CALLTREE by node."""
     return old.read(folder).table("CALLTREE").set_index("node")
 
 
-def listed(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """Rows as tuples, None where a value is missing."""
-    objects = frame[list(columns)].astype(object)
-    return list(objects.where(objects.notna(), None).itertuples(index=False, name=None))
-
-
 def edited(folder: Path, before: str, after: str) -> Path:
-    """The database with one change in experiment.xml."""
     xml = folder / "experiment.xml"
     text = xml.read_text(encoding="utf-8")
     assert before in text
@@ -47,7 +37,6 @@ def edited(folder: Path, before: str, after: str) -> Path:
 
 
 def refused(folder: Path) -> str:
-    """What reading this database raises."""
     with pytest.raises(ReadError) as caught:
         old.read(folder)
     assert "\n" not in str(caught.value)
@@ -57,31 +46,24 @@ def refused(folder: Path) -> str:
 # Recognised
 
 
+DTD = b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE hpc-experiment [\n<!ELEMENT HPCToolkitExperiment (Header)>\n]>'
+
+
 def test_the_folder_and_its_description_are_claimed(tmp_path: Path) -> None:
-    """With or without metric files: without, reading says what is missing."""
     folder = sample(tmp_path / "db")
     assert old.sniff(folder)
     assert old.sniff(folder / "experiment.xml")
     for file in folder.glob("*.metric-db"):
         assert not old.sniff(file)
         file.unlink()
-    assert old.sniff(folder)
-
-
-@pytest.mark.parametrize("content", [b"", b'<?xml version="1.0"?><svg/>', b"HPCToolkitExperiment", bytes(99)])
-def test_another_experiment_is_not_claimed(content: bytes, tmp_path: Path) -> None:
-    """The name alone says nothing; neither does a folder without the file."""
+    assert old.sniff(folder)  # without metric files too: reading says what is missing
+    # The name alone says nothing; neither does a folder without the file.
     assert not old.sniff(tmp_path)
-    (tmp_path / "experiment.xml").write_bytes(content)
-    assert not old.sniff(tmp_path)
-
-
-def test_the_description_is_claimed_behind_its_dtd(tmp_path: Path) -> None:
-    """What HPCToolkit wrote until 2017 begins with a DTD of another name, maybe behind a byte order mark."""
-    text = (
-        b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE hpc-experiment [\n<!ELEMENT HPCToolkitExperiment (Header)>\n]>'
-    )
-    (tmp_path / "experiment.xml").write_bytes(text)
+    for content in (b"", b'<?xml version="1.0"?><svg/>', b"HPCToolkitExperiment", bytes(99)):
+        (tmp_path / "experiment.xml").write_bytes(content)
+        assert not old.sniff(tmp_path)
+    # What HPCToolkit wrote until 2017 begins with a DTD of another name, maybe behind a byte order mark.
+    (tmp_path / "experiment.xml").write_bytes(DTD)
     assert old.sniff(tmp_path)
 
 
@@ -89,18 +71,14 @@ def test_the_description_is_claimed_behind_its_dtd(tmp_path: Path) -> None:
 
 
 def test_contexts_are_those_of_hatchet(tmp_path: Path) -> None:
-    """A call site and the function called there are one context: 3 and 7 are not there, 4 and 8 are below 2 and 4."""
-    tree = calltree(sample(tmp_path / "db"))
-    assert {2: None, 4: 2, 5: 4, 6: 5, 8: 4, 9: 8, 10: 4, 11: None, 12: 11} == dict(
-        zip(tree.index, (parent for (parent,) in listed(tree, "parent")), strict=True)
-    )
+    folder = sample(tmp_path / "db")
+    tree = calltree(folder)
+    # A call site and the function called there are one context: 3 and 7 are not there, 4 and 8 are below 2 and 4.
+    parents = {2: None, 4: 2, 5: 4, 6: 5, 8: 4, 9: 8, 10: 4, 11: None, 12: 11}
+    assert list(parents.items()) == listed(tree.reset_index(), "node", "parent")
     assert [0, 1, 2, 3, 2, 3, 2, 0, 1] == tree["depth"].tolist()
     assert ["<program root>"] * 7 + ["<thread root>"] * 2 == tree["entry"].tolist()
-
-
-def test_what_contexts_are_called(tmp_path: Path) -> None:
-    """Names of functions are whole, without the line of the call that Hatchet puts before them ("20:work(int)")."""
-    tree = calltree(sample(tmp_path / "db"))
+    # Names of functions are whole, without the line of the call that Hatchet puts before them ("20:work(int)").
     assert [
         ("entry", "<program root>", None, None, "app"),
         ("function", "main", "main.c", 1, "app"),
@@ -112,129 +90,85 @@ def test_what_contexts_are_called(tmp_path: Path) -> None:
         ("entry", "<thread root>", None, None, "app"),
         ("line", "~unknown-file~", None, None, None),
     ] == listed(tree, "kind", "name", "file", "line", "module")
-
-
-def test_hatchet_gives_a_line_the_file_it_met_last(tmp_path: Path) -> None:
-    """Line 21 of main follows the call into work.c: Hatchet calls it work.c:21, perfkit main.c:21."""
-    folder = sample(tmp_path / "db")
+    # Line 21 of main follows the call into work.c: Hatchet gives it the file it met last.
     theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe.set_index("nid")["name"]
     assert "work.c:21" == theirs.loc[10].iloc[0]
-    assert "main.c:21" == calltree(folder)["name"][10]
-
-
-def test_an_inlined_function_without_a_name_is_left_out(tmp_path: Path) -> None:
-    """Hatchet leaves it out; its line keeps its file."""
-    folder = database(
-        tmp_path / "db",
-        function(2, "main", inlined(3, "", statement(4, 7, 1.0), file="in.h"), inlined(5, "f", file="in.h")),
-    )
-    assert [(2, "main", None), (4, "in.h:7", 2), (5, "f", 2)] == listed(
-        calltree(folder).reset_index(), "node", "name", "parent"
-    )
-
-
-def test_names_are_kept_as_they_are(tmp_path: Path) -> None:
-    """Names are text, whatever is in them."""
     names = ["operator<<(a&, b*)", '"quoted" & <b>bold</b>', "größe::测试()", "0x12:34", "{lambda()#1}; rm -rf"]
-    folder = database(tmp_path / "db", *(function(2 + i, name) for i, name in enumerate(names)))
+    folder = database(tmp_path / "a", *(function(2 + i, name) for i, name in enumerate(names)))
     assert names == calltree(folder)["name"].tolist()
+    # Hatchet leaves an inlined function without a name out; its line keeps its file.
+    within = (inlined(3, "", statement(4, 7, 1.0), file="in.h"), inlined(5, "f", file="in.h"))
+    tree = calltree(database(tmp_path / "b", function(2, "main", *within))).reset_index()
+    assert [(2, "main", None), (4, "in.h:7", 2), (5, "f", 2)] == listed(tree, "node", "name", "parent")
 
 
 # Values
 
 
 def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
-    """Four threads with 1 to 4 times 3, 4, 2 and 1 us: 30, 40, 20 and 10 us; above them sums."""
+    # Four threads with 1 to 4 times 3, 4, 2 and 1 us: 30, 40, 20 and 10 us; above them sums.
     metrics = old.read(sample(tmp_path / "db")).table("CALL_METRICS").set_index("node")
     assert {("CPUTIME", "s")} == set(listed(metrics, "metric", "unit"))
     inclusive = {2: 90, 4: 90, 5: 30, 6: 30, 8: 40, 9: 40, 10: 20, 11: 10, 12: 10}
     assert {node: pytest.approx(us * US, rel=1e-12) for node, us in inclusive.items()} == metrics["inclusive"].to_dict()
     exclusive = metrics.loc[metrics["exclusive"] != 0, "exclusive"]
     assert {6: 30, 9: 40, 10: 20, 12: 10} == (exclusive / US).round(9).to_dict()
-
-
-def test_hatchet_counts_what_a_loop_has_twice(tmp_path: Path) -> None:
-    """hpcprof's exclusive value of main has the loop's 3 us too: Hatchet's sum is 13 us for 10."""
-    folder = database(tmp_path / "db", *_one_thread())
-    theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe
-    assert 13.0 == theirs["time"].sum()
-    metrics = old.read(folder).table("CALL_METRICS")
-    assert 10 * US == pytest.approx(metrics["exclusive"].sum(), rel=1e-12)
-
-
-def _one_thread() -> tuple[made.Context, ...]:
+    # hpcprof's exclusive value of main has the loop's 3 us too: Hatchet's sum is 13 us for 10.
     work = call(7, 20, function(8, "work", statement(9, 5, 4.0)))
-    return (function(2, "main", loop(5, 10, statement(6, 11, 3.0)), work, statement(10, 21, 3.0)),)
-
-
-def test_units_are_those_of_the_names(tmp_path: Path) -> None:
-    """Hatchet calls us and s both `time`, the second over the first; of 7 us, 14 s and 21 cycles each has its own."""
-    folder = database(
-        tmp_path / "db",
-        function(2, "main", statement(3, 1, 7.0)),
-        metrics=("CPUTIME (usec)", "CPUTIME (sec)", "PAPI_TOT_CYC"),
-    )
-    metrics = old.read(folder).table("CALL_METRICS").query("node == 2")
-    assert [
-        ("CPUTIME", "s", pytest.approx(7e-6)),
-        ("CPUTIME (sec)", "s", 14.0),
-        ("PAPI_TOT_CYC", "count", 21.0),
-    ] == listed(metrics, "metric", "unit", "inclusive")
-
-
-def test_contexts_without_a_value_have_no_row(tmp_path: Path) -> None:
-    """What was never sampled is in the tree alone; without any sample there is no table."""
-    folder = database(tmp_path / "db", function(2, "main", statement(3, 1, 7.0), statement(4, 2)))
-    assert [2, 3] == old.read(folder).table("CALL_METRICS")["node"].tolist()
+    main = function(2, "main", loop(5, 10, statement(6, 11, 3.0)), work, statement(10, 21, 3.0))
+    folder = database(tmp_path / "loop", main)
+    assert 13.0 == hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe["time"].sum()
+    assert 10 * US == pytest.approx(old.read(folder).table("CALL_METRICS")["exclusive"].sum(), rel=1e-12)
+    # Hatchet calls us and s both `time`, the second over the first; of 7 us, 14 s and 21 cycles each has its own.
+    names = ("CPUTIME (usec)", "CPUTIME (sec)", "PAPI_TOT_CYC")
+    folder = database(tmp_path / "units", function(2, "main", statement(3, 1, 7.0), statement(4, 2)), metrics=names)
+    metrics = old.read(folder).table("CALL_METRICS")
+    expected = [("CPUTIME", "s", pytest.approx(7e-6)), ("CPUTIME (sec)", "s", 14.0), ("PAPI_TOT_CYC", "count", 21.0)]
+    assert expected == listed(metrics.query("node == 2"), "metric", "unit", "inclusive")
+    assert {2, 3} == set(metrics["node"])  # what was never sampled is in the tree alone; without any there is no table
     silent = old.read(database(tmp_path / "silent", function(2, "main", statement(3, 1))))
     assert {"CALLTREE", "THREADS"} == set(silent.loaders)
     assert "hpcrun -e CPUTIME" in {m.record for m in silent.missing}
 
 
-def test_threads_are_numbered_by_rank(tmp_path: Path) -> None:
-    """Two ranks of two threads; a rank is MPI's only if there are several."""
+def test_threads_are_numbered_by_rank_and_have_their_share(tmp_path: Path) -> None:
     profile = old.read(sample(tmp_path / "db"))
-    assert [
-        (0, "cpu", "rank 0 thread 0", 0),
-        (1, "cpu", "rank 0 thread 1", 0),
-        (2, "cpu", "rank 1 thread 0", 1),
-        (3, "cpu", "rank 1 thread 1", 1),
-    ] == listed(profile.table("THREADS"), "thread", "kind", "name", "mpi_rank")
-    alone = database(tmp_path / "alone", function(2, "main"), threads=((0, 0), (0, 1), (0, 500)))
-    assert [("cpu", "thread 0", None), ("cpu", "thread 1", None), ("gpu", "GPU stream 0", None)] == listed(
-        old.read(alone).table("THREADS"), "kind", "name", "mpi_rank"
-    )
-
-
-def test_a_thread_has_its_share_of_each_entry_point(tmp_path: Path) -> None:
-    """Thread n has n + 1 times 9 us below the program's root and 1 us below the thread's."""
-    rows = old.read(sample(tmp_path / "db")).table("THREAD_METRICS")
+    names = [(2 * rank + thread, "cpu", f"rank {rank} thread {thread}", rank) for rank in (0, 1) for thread in (0, 1)]
+    assert names == listed(profile.table("THREADS"), "thread", "kind", "name", "mpi_rank")
+    # Thread n has n + 1 times 9 us below the program's root and 1 us below the thread's.
     expected = [
         (thread, entry, "CPUTIME", "s", pytest.approx((thread + 1) * us * US, rel=1e-12))
         for thread in range(4)
         for entry, us in (("<program root>", 9), ("<thread root>", 1))
     ]
-    assert expected == listed(rows, "thread", "entry", "metric", "unit", "inclusive")
-
-
-def test_values_of_gpu_streams_are_their_own(tmp_path: Path) -> None:
-    """Streams are numbered from 500 on: the third file's 3 times 5 us are the stream's."""
-    folder = database(
-        tmp_path / "db", function(2, "main", statement(3, 1, 5.0)), threads=((0, 0), (0, 1), (0, 500), (0, 501))
-    )
-    rows = old.read(folder).table("THREAD_METRICS")
-    assert [5.0, 10.0, 15.0, 20.0] == pytest.approx((rows["inclusive"] / US).tolist())
+    assert expected == listed(profile.table("THREAD_METRICS"), "thread", "entry", "metric", "unit", "inclusive")
+    # A rank is MPI's only if there are several; GPU streams are numbered from 500 on, and have their own values.
+    files = ((0, 0), (0, 1), (0, 500), (0, 501))
+    alone = old.read(database(tmp_path / "alone", function(2, "main", statement(3, 1, 5.0)), threads=files))
+    names = [(kind, f"{name} {n}", None) for kind, name in (("cpu", "thread"), ("gpu", "GPU stream")) for n in (0, 1)]
+    assert names == listed(alone.table("THREADS"), "kind", "name", "mpi_rank")
+    assert [5.0, 10.0, 15.0, 20.0] == pytest.approx((alone.table("THREAD_METRICS")["inclusive"] / US).tolist())
 
 
 def test_what_does_not_add_up_is_noted(tmp_path: Path) -> None:
-    """The first row of a metric file is the whole program: 4 us there, 3 us below the entry points."""
-    folder = database(tmp_path / "db", function(2, "main", statement(3, 1, 3.0)))
+    # The first row of a metric file is the whole program: 4 us there, 3 us below the entry points.
+    main = function(2, "main", statement(3, 1, 3.0))
+    folder = database(tmp_path / "a", main)
     assert () == old.read(folder).notes
     file = next(folder.glob("*.metric-db"))
     content = file.read_bytes()
     file.write_bytes(content[:32] + struct.pack(">d", 4.0) + content[40:])
     (note,) = old.read(folder).notes
     assert note.startswith("CPUTIME: the entry points have 3e-06 s together, the whole program 4e-06")
+    # Ranks 0 and 1 of three are numbered as if they were all; experiment.xml says what all of them have together.
+    folder = database(tmp_path / "b", main, threads=((0, 0), (1, 0), (2, 0)))
+    summed = '<MetricTable><Metric i="9" n="CPUTIME (usec):Sum (I)"/></MetricTable><MetricDBTable>'
+    edited(folder, "<MetricDBTable>", summed)
+    edited(folder, "<SecCallPathProfileData>", '<SecCallPathProfileData><M n="9" v="18"/>')
+    assert () == old.read(folder).notes  # 3 us and twice and three times that
+    next(folder.glob("app-000002-*.metric-db")).unlink()
+    (note,) = old.read(folder).notes
+    assert note.startswith("CPUTIME: the 2 metric files have 9e-06 s together, experiment.xml says 1.8e-05")
 
 
 # The process
@@ -252,52 +186,66 @@ def test_nothing_is_started_and_nothing_printed(
     monkeypatch.setattr(multiprocessing, "Pool", forked)
     monkeypatch.setattr(multiprocessing, "Process", forked)
     folder = sample(tmp_path / "db")
-    old.read(folder)
+    # Hatchet writes into the values of a frame, which copy-on-write forbids: it is off while Hatchet reads.
+    with pd.option_context("mode.copy_on_write", True):
+        assert 9 == len(calltree(folder))
+        assert pd.get_option("mode.copy_on_write")
     refused(edited(folder, "<S ", "<Unheard "))
     assert hpctoolkit_reader.mp is multiprocessing
     assert ("", "") == capfd.readouterr()
 
 
-def test_copy_on_write_of_pandas_stays_as_it_is(tmp_path: Path) -> None:
-    """Hatchet writes into the values of a frame, which copy-on-write forbids: it is off while Hatchet reads."""
-    with pd.option_context("mode.copy_on_write", True):
-        assert 9 == len(calltree(sample(tmp_path / "db")))
-        assert pd.get_option("mode.copy_on_write")
-
-
 def test_databases_read_at_once_do_not_mix(tmp_path: Path) -> None:
     """Hatchet's reader keeps values and files in global variables: two threads wait for each other."""
-    folders = [
-        database(tmp_path / f"{n}", function(2, "main", statement(3, 1, float(n)), file=f"{n}.c")) for n in range(1, 9)
-    ]
+    mains = {n: function(2, "main", statement(3, 1, float(n)), file=f"{n}.c") for n in range(1, 9)}
+    folders = {n: database(tmp_path / f"{n}", main) for n, main in mains.items()}
     found: dict[int, tuple[float, str]] = {}
 
     def one(n: int) -> None:
-        profile = old.read(folders[n - 1])
+        profile = old.read(folders[n])
         value = profile.table("CALL_METRICS")["inclusive"].iloc[0] / US
         found[n] = (round(value, 9), profile.table("CALLTREE")["name"].iloc[1])
 
-    working = [threading.Thread(target=one, args=(n,)) for n in range(1, 9)]
+    working = [threading.Thread(target=one, args=(n,)) for n in mains]
     for thread in working:
         thread.start()
     for thread in working:
         thread.join()
-    assert {n: (float(n), f"{n}.c:1") for n in range(1, 9)} == found
+    assert {n: (float(n), f"{n}.c:1") for n in mains} == found
 
 
 # What is refused
 
 
-def test_without_metric_files_the_way_to_get_them_is_named(tmp_path: Path) -> None:
-    """hpcprof writes them on demand only."""
-    folder = database(tmp_path / "db", function(2, "main"), threads=())
+UNEVEN = (((0, 0), (0, 1), (1, 0)), ((0, 0), (2, 0)), ((0, 1), (1, 1)), ((0, 0), (0, 2)), ((0, 0), (0, 501)))
+
+
+def test_metric_files_that_lack_or_are_damaged_are_refused(tmp_path: Path) -> None:
+    folder = database(tmp_path / "none", function(2, "main"), threads=())  # hpcprof writes them on demand only
     assert f"{folder}: there is no *.metric-db file beside experiment.xml." in refused(folder)
     assert "hpcprof --metric-db=yes" in refused(folder / "experiment.xml")
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+    # Hatchet computes where a thread's values lie from the number of ranks and threads.
+    for i, threads in enumerate(UNEVEN):
+        folder = database(tmp_path / f"{i}", function(2, "main"), threads=threads)
+        assert f"{folder}: its {len(threads)} *.metric-db files are not of the same threads" in refused(folder)
+    # It counts the files with -000- in their name: here all four, so that threads would be written over ranks.
+    folder = sample(tmp_path / "db")
+    for file in folder.glob("*.metric-db"):
+        file.rename(folder / f"x-000-{file.name}")
+    assert "*.metric-db files are not of the same threads" in refused(folder)
+    # Rank and thread are told by the names alone.
+    folder = database(tmp_path / "two", function(2, "main"))
+    file = next(folder.glob("*.metric-db"))
+    again = folder / "other-000000-000-1-2-0.metric-db"
+    again.write_bytes(file.read_bytes())
+    assert "another file is of the same rank and thread" in refused(folder)
+    again.unlink()
+    file = file.rename(folder / "mine.metric-db")
+    assert refused(folder).startswith(f"{file}: the name does not end with rank, thread")
+    folder = sample(tmp_path / "run[1]")  # here Hatchet would find no metric file
+    assert refused(folder).startswith(f"{folder}: Hatchet takes")
+    # Hatchet would repeat the values of a cut file to fill it up.
+    for change, said in [
         (lambda b: b[:-8], "the file has {} bytes, its header says {}"),
         (lambda b: b + bytes(8), "the file has {} bytes, its header says {}"),
         (lambda b: b[:31], "the file has 31 bytes, which is less than its header"),
@@ -307,104 +255,37 @@ def test_without_metric_files_the_way_to_get_them_is_named(tmp_path: Path) -> No
         (lambda b: b[:28] + struct.pack(">i", 4) + b[32:], "the file has 4 metrics, experiment.xml 2"),
         (lambda b: b[:24] + struct.pack(">i", 2) + b[28:64], "the file has 2 contexts, not the"),
         (lambda b: b[:24] + struct.pack(">i", -2) + b[28:], "the file has -2 contexts, not the"),
-    ],
-)
-def test_a_damaged_metric_file_is_named(change: Callable[[bytes], bytes], said: str, tmp_path: Path) -> None:
-    """Hatchet would repeat the values of a cut file to fill it up."""
-    folder = sample(tmp_path / "db")
-    file = sorted(folder.glob("*.metric-db"))[1]
-    whole = file.read_bytes()
-    file.write_bytes(change(whole))
-    message = refused(folder)
-    assert message.startswith(f"{file}: ")
-    assert said.format(len(change(whole)), len(whole)) in message
+    ]:
+        folder = sample(tmp_path / "db")
+        file = sorted(folder.glob("*.metric-db"))[1]
+        whole = file.read_bytes()
+        file.write_bytes(change(whole))
+        message = refused(folder)
+        assert message.startswith(f"{file}: ")
+        assert said.format(len(change(whole)), len(whole)) in message
 
 
-@pytest.mark.parametrize("size", [64, 400, -1])
-def test_a_cut_description_is_named(size: int, tmp_path: Path) -> None:
-    """Cut in the header, in the middle or by one byte."""
+def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
     xml = sample(tmp_path / "db") / "experiment.xml"
-    xml.write_bytes(xml.read_bytes()[:size])
-    assert refused(xml.parent).startswith(f"{xml}: the file is cut or damaged: ")
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("<SecCallPathProfileData>", "<Other>"),
-        ('<PF i="2"', '<PF i="two"'),
-        ('<PF i="2"', "<PF"),
-        ('<S i="6"', '<S i="5"'),
-        ('<S i="6"', '<S i="-6"'),
-        ('<S i="6"', '<S i="1000000000"'),
-        ("<S ", "<Unheard "),
-        ('l="11"', 'l="11-12"'),
-        ("<LoadModuleTable>", "<Modules>"),
-        ('t="inclusive"', 'i="x"'),
-    ],
-)
-def test_a_description_that_makes_no_sense_is_refused(before: str, after: str, tmp_path: Path) -> None:
-    """Some of these write outside Hatchet's memory, some end in an exception that names no file."""
-    folder = sample(tmp_path / "db")
-    xml = folder / "experiment.xml"
-    xml.write_text(re.sub(before, after, xml.read_text(encoding="utf-8"), count=1), encoding="utf-8")
-    assert str(folder) in refused(folder)
-
-
-@pytest.mark.parametrize(
-    "declared", ['<!ENTITY a "x">', '<!ENTITY % a "x">', '<!ENTITY a SYSTEM "file:///etc/hostname">']
-)
-def test_entities_are_refused(declared: str, tmp_path: Path) -> None:
-    """Nothing is expanded or fetched: HPCToolkit declares elements and attributes, never an entity."""
-    folder = database(tmp_path / "db", function(2, "main"), doctype=f"<!DOCTYPE HPCToolkitExperiment [{declared}]>")
-    assert f"{folder / 'experiment.xml'}: the file declares an XML entity ('a')" in refused(folder)
-
-
-def test_a_dtd_without_entities_is_read(tmp_path: Path) -> None:
-    """HPCToolkit writes its DTD into the file."""
+    whole = xml.read_bytes()
+    for size in (64, 400, -1):
+        xml.write_bytes(whole[:size])
+        assert refused(xml.parent).startswith(f"{xml}: the file is cut or damaged: ")
+    # Some of these write outside Hatchet's memory, some end in an exception that names no file.
+    for before, after in [
+        *(("<SecCallPathProfileData>", "<Other>"), ("<LoadModuleTable>", "<Modules>"), ("<S ", "<Unheard ")),
+        *(('<PF i="2"', '<PF i="two"'), ('<PF i="2"', "<PF"), ('l="11"', 'l="11-12"'), ('t="inclusive"', 'i="x"')),
+        *(('<S i="6"', f'<S i="{number}"') for number in (5, -6, 1000000000)),
+    ]:
+        folder = edited(sample(tmp_path / "db"), before, after)
+        assert str(folder) in refused(folder)
+    for i, declared in enumerate(('a "x"', '% a "x"', 'a SYSTEM "file:///etc/hostname"')):  # nothing is fetched
+        doctype = f"<!DOCTYPE HPCToolkitExperiment [<!ENTITY {declared}>]>"
+        folder = database(tmp_path / f"{i}", function(2, "main"), doctype=doctype)
+        assert f"{folder / 'experiment.xml'}: the file declares an XML entity ('a')" in refused(folder)
     doctype = "<!DOCTYPE HPCToolkitExperiment [<!ELEMENT M EMPTY><!ATTLIST M n CDATA #REQUIRED>]>"
-    folder = database(tmp_path / "db", function(2, "main"), doctype=doctype)
-    assert ["main"] == calltree(folder)["name"].tolist()
-
-
-@pytest.mark.parametrize(
-    "threads", [((0, 0), (0, 1), (1, 0)), ((0, 0), (2, 0)), ((0, 1), (1, 1)), ((0, 0), (0, 2)), ((0, 0), (0, 501))]
-)
-def test_uneven_threads_are_refused(threads: tuple[tuple[int, int], ...], tmp_path: Path) -> None:
-    """Hatchet computes where a thread's values lie from the number of ranks and threads."""
-    folder = database(tmp_path / "db", function(2, "main"), threads=threads)
-    assert f"{folder}: its {len(threads)} *.metric-db files are not of the same threads" in refused(folder)
-
-
-def test_a_name_that_hatchet_counts_as_a_rank_is_refused(tmp_path: Path) -> None:
-    """It counts the files with -000- in their name: here all four, so that threads would be written over ranks."""
-    folder = sample(tmp_path / "db")
-    for file in folder.glob("*.metric-db"):
-        file.rename(folder / f"x-000-{file.name}")
-    assert "*.metric-db files are not of the same threads" in refused(folder)
-
-
-def test_metric_files_without_a_rank_or_of_the_same_one_are_refused(tmp_path: Path) -> None:
-    """Rank and thread are told by the names alone."""
-    folder = database(tmp_path / "db", function(2, "main"))
-    file = next(folder.glob("*.metric-db"))
-    again = folder / "other-000000-000-1-2-0.metric-db"
-    again.write_bytes(file.read_bytes())
-    assert "another file is of the same rank and thread" in refused(folder)
-    again.unlink()
-    file = file.rename(folder / "mine.metric-db")
-    assert refused(folder).startswith(f"{file}: the name does not end with rank, thread")
-
-
-def test_a_folder_that_hatchet_takes_for_a_pattern_is_refused(tmp_path: Path) -> None:
-    """In run[1] Hatchet would find no metric file."""
-    folder = sample(tmp_path / "run[1]")
-    assert refused(folder).startswith(f"{folder}: Hatchet takes")
-
-
-def test_call_paths_too_deep_for_hatchet_are_refused(tmp_path: Path) -> None:
-    """Hatchet's reader recurses: 5,000 levels are an error that names the limit, not a crash."""
-    folder = database(tmp_path / "db", *(function(2 + i, "f") for i in range(5000)))
+    assert ["main"] == calltree(database(tmp_path / "dtd", function(2, "main"), doctype=doctype))["name"].tolist()
+    folder = database(tmp_path / "deep", *(function(2 + i, "f") for i in range(5000)))
     xml = folder / "experiment.xml"
     flat = re.findall(r"<PF [^>]*/>", text := xml.read_text(encoding="utf-8"))
     nested = "".join(element.replace("/>", ">") for element in flat) + "</PF>" * len(flat)
@@ -431,34 +312,10 @@ def test_the_real_database_equals_the_reference(profiles: Path) -> None:
     expected = {name: t["root_values"]["2"][0] * US for name, t in truth["per_rank_thread"].items()}
     assert expected == pytest.approx(threads.set_index("name")["inclusive"].to_dict(), rel=1e-12)
     assert () == profile.notes
-
-
-def test_exclusive_values_of_the_real_database_are_hatchets(profiles: Path) -> None:
-    """It has no loop, so Hatchet's exclusive values add up too: the same in every context."""
-    folder = profiles / "hpctoolkit" / CPI
-    theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe.groupby("nid")["time"].sum()
-    metrics = old.read(folder).table("CALL_METRICS").set_index("node")["exclusive"]
-    np.testing.assert_allclose(metrics.reindex(theirs.index, fill_value=0.0) / US, theirs, rtol=1e-12)
-
-
-def test_a_line_of_the_real_database_has_the_file_of_its_function(profiles: Path) -> None:
-    """Hatchet says interp.c of context 60, a line of a function of libpsm: the file it met last, in context 58."""
-    folder = profiles / "hpctoolkit" / CPI
-    theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe.set_index("nid")["file"]
-    assert "interp.c" == theirs.loc[60].iloc[0]
-    assert [("<unknown file>", None, 41)] == listed(calltree(folder).loc[[60]], "name", "file", "parent")
-
-
-def test_a_metric_file_that_is_gone_is_noted(tmp_path: Path) -> None:
-    """Ranks 0 and 1 of three are numbered as if they were all; experiment.xml says what all of them have together."""
-    folder = database(tmp_path / "db", function(2, "main", statement(3, 1, 3.0)), threads=((0, 0), (1, 0), (2, 0)))
-    edited(
-        folder,
-        "<MetricDBTable>",
-        '<MetricTable><Metric i="9" n="CPUTIME (usec):Sum (I)"/></MetricTable><MetricDBTable>',
-    )
-    edited(folder, "<SecCallPathProfileData>", '<SecCallPathProfileData><M n="9" v="18"/>')
-    assert () == old.read(folder).notes  # 3 us and twice and three times that
-    next(folder.glob("app-000002-*.metric-db")).unlink()
-    (note,) = old.read(folder).notes
-    assert note.startswith("CPUTIME: the 2 metric files have 9e-06 s together, experiment.xml says 1.8e-05")
+    # It has no loop, so Hatchet's exclusive values add up too: the same in every context.
+    theirs = hatchet.GraphFrame.from_hpctoolkit(str(profile.path)).dataframe
+    own = metrics.set_index("node")["exclusive"].reindex(sorted(theirs["nid"].unique()), fill_value=0.0)
+    np.testing.assert_allclose(own / US, theirs.groupby("nid")["time"].sum(), rtol=1e-12)
+    # Hatchet says interp.c of context 60, a line of a function of libpsm: the file it met last, in context 58.
+    assert "interp.c" == theirs.loc[theirs["nid"] == 60, "file"].iloc[0]
+    assert [("<unknown file>", None, 41)] == listed(tree[tree["node"] == 60], "name", "file", "parent")

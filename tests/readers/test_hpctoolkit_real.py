@@ -19,45 +19,36 @@ from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
 
-PING_PONG, CPU, GPU, LEO = (
-    f"hpctoolkit-{name}-database" for name in ("ping-pong", "dlrm-cpu", "dlrm-gpu", "leo-nvidia")
-)
+NAMES = ("ping-pong", "dlrm-cpu", "dlrm-gpu", "leo-nvidia")
+PING_PONG, CPU, GPU, LEO = (f"hpctoolkit-{name}-database" for name in NAMES)
 ELEMENTS = {  # of trace.db, idle ones and all, and its length, by HPCToolkit's FORMATS.md read with struct
     PING_PONG: (2, 46, 311_978_000),
     CPU: (14_319, 74_657, 110_371_333_000),
     GPU: (8_931, 17_646, 80_648_000_620),
 }
-FULL = {  # HPCToolkit's units in parentheses
-    "s": ("sec", "s"),
-    "bytes": ("B", "b"),
-    "cycles": ("cyc",),
-}
+FULL = {"s": ("sec", "s"), "bytes": ("B", "b"), "cycles": ("cyc",)}  # HPCToolkit's units in parentheses
 
 every_database = pytest.mark.parametrize("name", [PING_PONG, CPU, GPU, LEO])
 
 
 @cache
 def read(path: Path) -> Profile:
-    """A database, read once for all tests."""
     return hpctoolkit.read(path)
 
 
 @pytest.fixture
 def database(name: str, profiles: Path) -> Profile:
-    """The database as read."""
     return read(profiles / "hpctoolkit" / name)
 
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    """What the database's own bytes say."""
     text = (profiles / "golden" / "hpctoolkit" / f"{name}.truth.json").read_text(encoding="utf-8")
     told: dict[str, Any] = json.loads(text)
     return told
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Metrics without their units."""
     return {metric.partition(" (")[0]: value for metric, value in values.items()}
 
 
@@ -67,26 +58,20 @@ def close(values: Any) -> Any:
 
 
 def by_metric(frame: pd.DataFrame, column: str) -> dict[str, float]:
-    """Sums over a table by metric."""
     sums: dict[str, float] = frame.groupby("metric", observed=True)[column].sum().to_dict()
     return sums
 
 
 @every_database
-def test_contexts_are_all_there(database: Profile, truth: dict[str, Any]) -> None:
-    """Contexts of all entry points, by kind; GPU operations are functions to HPCToolkit."""
+def test_contexts_are_all_there_and_hang_in_the_tree(database: Profile, truth: dict[str, Any]) -> None:
     tree = database.table("CALLTREE")
     kinds = tree["kind"].astype(str).replace("gpu_operation", "function").value_counts().to_dict()
     assert truth["n_contexts"] == len(tree)
-    assert truth["context_types"] == kinds
+    assert truth["context_types"] == kinds  # GPU operations are functions to HPCToolkit
     roots = tree.loc[tree["parent"].isna(), ["node", "name"]]
     assert {(e["ctx"], e["name"]) for e in truth["entries"]} == set(roots.itertuples(index=False, name=None))
-
-
-@every_database
-def test_every_context_hangs_in_the_tree(database: Profile) -> None:
-    """Parents exist, are one level up and belong to the same entry point."""
-    tree = database.table("CALLTREE").set_index("node")
+    # Parents exist, are one level up and belong to the same entry point.
+    tree = tree.set_index("node")
     below = tree[tree["parent"].notna()]
     above = tree.loc[below["parent"].astype("int64")]
     assert (above["depth"].to_numpy() + 1 == below["depth"].to_numpy()).all()
@@ -95,33 +80,23 @@ def test_every_context_hangs_in_the_tree(database: Profile) -> None:
 
 
 @every_database
-def test_entry_points_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) -> None:
-    """Inclusive values of the roots, by entry point and all together, are those of the file's context 0."""
+def test_values_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) -> None:
     values = database.table("CALL_METRICS").merge(database.table("CALLTREE")[["node", "entry", "kind"]], on="node")
+    # Inclusive values of the roots, by entry point and all together, are those of the file's context 0.
     roots = values[values["kind"] == "entry"]
     found = dict(zip(zip(roots["metric"], roots["entry"], strict=True), roots["inclusive"], strict=True))
     expected = plain(truth["by_entry"]).items()
     assert close({(metric, entry): v for metric, values in expected for entry, v in values.items()}) == found
     assert close(plain(truth["context0_total"])) == by_metric(roots, "inclusive")
-
-
-@every_database
-def test_exclusive_values_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) -> None:
-    """Over all contexts they are the total, although HPCToolkit's own `point` values are not; none is negative."""
-    values = database.table("CALL_METRICS")
+    # Exclusive ones of all contexts are the total, although HPCToolkit's own `point` values are not.
     assert close(plain(truth["total"])) == by_metric(values, "exclusive")
     assert (values["exclusive"] >= 0).all()
-
-
-@every_database
-def test_threads_add_up_to_the_whole(database: Profile, truth: dict[str, Any]) -> None:
-    """What single threads have at the entry points is the total, though it is stored apart from it."""
+    # So is what single threads have at the entry points, though it is stored apart from it.
     assert close(plain(truth["total"])) == by_metric(database.table("THREAD_METRICS"), "inclusive")
 
 
 @every_database
-def test_threads_and_streams(database: Profile, truth: dict[str, Any]) -> None:
-    """One row per profile that is no sum, also of threads that never did anything."""
+def test_threads_streams_and_units(database: Profile, truth: dict[str, Any]) -> None:
     kinds = {kind: int(n) for kind, n in database.table("THREADS")["kind"].value_counts().items() if n}
     expected: dict[str, int] = {}
     for identity, count in truth["profiles"].items():
@@ -129,11 +104,6 @@ def test_threads_and_streams(database: Profile, truth: dict[str, Any]) -> None:
             kind = "gpu" if "GPU" in identity else "cpu"
             expected[kind] = expected.get(kind, 0) + count
     assert expected == kinds
-
-
-@every_database
-def test_units_come_from_the_names(database: Profile, truth: dict[str, Any]) -> None:
-    """sec and s, B and b, cyc are brought to s, bytes and cycles."""
     units = database.table("CALL_METRICS").drop_duplicates("metric").set_index("metric")["unit"].to_dict()
     for metric in truth["total"]:
         name, _, unit = metric.rstrip(")").partition(" (")
@@ -151,10 +121,7 @@ def test_stall_shares(database: Profile, truth: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_traces(name: str, database: Profile) -> None:
-    """A row per element that is not idle; their nodes are in the tree, and the clock is that of trace.db.
-
-    The ping-pong lasts from 616.448149 to 616.760127 s in the file: 0.311978 s, not 0.311979 s as noted elsewhere.
-    """
+    # The ping-pong lasts from 616.448149 to 616.760127 s in the file: 0.311978 s, not 0.311979 s as noted elsewhere.
     idle, elements, length = ELEMENTS[name]
     trace = database.table("TRACE")
     assert elements - idle == len(trace)
@@ -181,29 +148,18 @@ def test_operations_of_the_trace_are_those_of_the_metrics(profiles: Path) -> Non
     assert 73_912_776 == lasted.sum()
 
 
-def test_the_streams_are_known(profiles: Path) -> None:
-    """All 8,715 operations are of the one stream, which has no metrics of its own."""
+def test_streams_ranks_and_python_frames(profiles: Path) -> None:
     database = read(profiles / "hpctoolkit" / GPU)
     stream = database.table("THREADS").query("kind == 'gpu'")
     assert ["GPU context 1 stream 7"] == stream["name"].tolist()
     assert stream["thread"].tolist() == database.table("TRACE")["thread"].unique().tolist()
     assert not database.table("THREAD_METRICS")["thread"].isin(stream["thread"]).any()
-
-
-def test_ranks_of_mpi(profiles: Path) -> None:
-    """Both ranks of the ping-pong are threads of one profile and say which rank they are."""
     threads = read(profiles / "hpctoolkit" / PING_PONG).table("THREADS")
-    assert [("rank 1 thread 0", 1), ("rank 0 thread 0", 0)] == list(
-        threads[["name", "mpi_rank"]].itertuples(index=False, name=None)
-    )
-
-
-def test_python_frames_have_their_files(profiles: Path) -> None:
-    """Python functions are where their source is, not where the database keeps its copy of it."""
-    tree = read(profiles / "hpctoolkit" / GPU).table("CALLTREE")
-    python = tree[(tree["module"] == "<logical python>") & tree["file"].notna()]
-    assert python["file"].str.startswith("/home/").all()
-    assert python["file"].str.endswith(".py").all()
+    assert [["rank 1 thread 0", 1], ["rank 0 thread 0", 0]] == threads[["name", "mpi_rank"]].to_numpy().tolist()
+    # Python functions are where their source is, not where the database keeps its copy of it.
+    tree = database.table("CALLTREE")
+    python = tree.loc[(tree["module"] == "<logical python>") & tree["file"].notna(), "file"]
+    assert (python.str.startswith("/home/") & python.str.endswith(".py")).all()
 
 
 @pytest.mark.parametrize("name", [GPU, LEO])
@@ -220,7 +176,6 @@ def test_kernels_keep_their_names(database: Profile, truth: dict[str, Any]) -> N
 
 
 def test_hatchet_agrees_where_it_reads(profiles: Path) -> None:
-    """Hatchet's own reader gives all of the ping-pong's contexts: depth, kind, time with and without callees."""
     from hatchet.readers.hpctoolkit_reader_latest import HPCToolkitReaderLatest
 
     path = profiles / "hpctoolkit" / PING_PONG
@@ -236,7 +191,6 @@ def test_hatchet_agrees_where_it_reads(profiles: Path) -> None:
 
 @every_database
 def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
-    """A database loaded from its copies is the database as read, with its notes and what it lacks."""
     path = profiles / "hpctoolkit" / name
     for _ in range(2):
         run = perfkit.load(path)
@@ -247,13 +201,11 @@ def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
 
 @pytest.mark.parametrize(("name", "taken"), [(GPU, "66.7 %"), (LEO, "92.3 %")])
 def test_sample_coverage_is_said(taken: str, database: Profile) -> None:
-    """A third of the DLRM kernels' samples was lost; nothing else is to be said, so the metrics add up."""
-    (note,) = database.notes
+    (note,) = database.notes  # nothing else is to be said, so the metrics add up
     assert note.startswith(f"{taken} of the expected samples")
 
 
 def test_a_database_without_its_values(profiles: Path) -> None:
-    """Public repositories leave out large files: what lacks is named."""
-    path = profiles / "hpctoolkit" / "hpctoolkit-dlrm-gpu-PARTIAL-database"
+    path = profiles / "hpctoolkit" / "hpctoolkit-dlrm-gpu-PARTIAL-database"  # repositories leave out large files
     with pytest.raises(ReadError, match=r"PARTIAL-database.profile\.db: the database lacks this file\. Copy"):
         perfkit.load(path)

@@ -1,7 +1,10 @@
-"""Logs of NCCL_DEBUG=INFO: lines, links, calls and choices."""
+"""Logs of NCCL_DEBUG=INFO: lines, links, calls and choices; real logs against their truth, made without this reader."""
 
 from __future__ import annotations
 
+import json
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,62 +12,63 @@ import pandas as pd
 import pytest
 from readers import nccl_files as files
 from readers.nccl_files import call, init, said
+from readers.nsys_files import values
 
 import perfkit
+from perfkit.analysis.communication import bandwidth
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
-from perfkit.readers import nccl
-
-Edges = set[tuple[int, int, int]]
+from perfkit.readers import READERS, nccl, reader
 
 
 def read(path: Path, *lines: str) -> Profile:
-    """The profile of a log with these lines."""
     return nccl.read(files.written(path / "train.log", lines))
 
 
-def edges(path: Path, kind: str, *lines: str) -> Edges:
-    """Channel, from and to of the links of a kind."""
-    links = read(path, *lines).table("LINKS")
-    kept = links[links["kind"] == kind]
-    return set(kept[["channel", "from_rank", "to_rank"]].itertuples(index=False, name=None))
-
-
 def calls(path: Path, *lines: str) -> pd.DataFrame:
-    """The collectives of a log."""
     return read(path, *lines).table("COLLECTIVES")
-
-
-def values(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """The rows of some columns; what is missing is None."""
-    cells = frame[[*columns]].astype(object)
-    return list(cells.where(cells.notna(), None).itertuples(index=False, name=None))
 
 
 PEERS = said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")
 PATTERN = "Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/{}, sameChannels 1"
 
 
-def test_a_ring_is_closed(tmp_path: Path) -> None:
-    """0 1 3 2 are the connections 0-1, 1-3, 3-2 and, around, 2-0, whoever prints them."""
-    expected = {(1, 0, 1), (1, 1, 3), (1, 3, 2), (1, 2, 0)}
-    assert expected == edges(tmp_path, "ring", said("Channel 01/02 :    0   1   3   2"))
-    neighbours = ("Ring 01 : 2 -> 0 -> 1", "Ring 01 : 0 -> 1 -> 3", "Ring 01 : 3 -> 2 -> 0")
-    assert expected == edges(tmp_path, "ring", *map(said, neighbours))
+RING = {(1, 0, 1), (1, 1, 3), (1, 3, 2), (1, 2, 0)}  # 0 1 3 2 are the connections 0-1, 1-3, 3-2 and, around, 2-0
 
 
-def test_trees_point_to_the_root(tmp_path: Path) -> None:
-    """Children, the rank and its parent; both ends print an edge, -1 is none."""
-    root, leaf = said("Trees [0] 1/2/-1->0->-1 [1] -1/-1/-1->0->3"), said("Trees [0] -1/-1/-1->1->0", 1)
-    assert {(0, 1, 0), (0, 2, 0), (1, 0, 3)} == edges(tmp_path, "tree", root, leaf)
-    assert {(0, 1, 0), (0, 0, 4)} == edges(tmp_path, "tree", said("Tree 0 : 4 -> 0 -> 1/-1/-1"))
+def test_connections(tmp_path: Path) -> None:
+    def edges(kind: str, *texts: str) -> set[tuple[int, ...]]:
+        links = read(tmp_path, *map(said, texts)).table("LINKS").query(f"kind == {kind!r}")
+        return {tuple(row) for row in values(links, "channel", "from_rank", "to_rank")}
+
+    assert RING == edges("ring", "Channel 01/02 :    0   1   3   2")
+    assert RING == edges("ring", "Ring 01 : 2 -> 0 -> 1", "Ring 01 : 0 -> 1 -> 3", "Ring 01 : 3 -> 2 -> 0")
+    # Children, the rank and its parent; both ends print an edge, -1 is none.
+    leaves = edges("tree", "Trees [0] 1/2/-1->0->-1 [1] -1/-1/-1->0->3", "Trees [0] -1/-1/-1->1->0")
+    assert {(0, 1, 0), (0, 2, 0), (1, 0, 3)} == leaves
+    assert {(0, 1, 0), (0, 0, 4)} == edges("tree", "Tree 0 : 4 -> 0 -> 1/-1/-1")
+    # The receiver prints it too: one row.
+    for received in ["NET/IB/7/GDRDMA", "NET/IB/7"]:
+        sent = "NET/IB/2(4)/GDRDMA"
+        ends = (
+            said(f"Channel 00/0 : 0[0] -> 1[0] [send] via {sent}", 0),
+            said(f"Channel 00/0 : 0[0] -> 1[0] [receive] via {received}", 1, host="node1"),
+        )
+        # By way of host memory, whatever the sender prints, if the receiver says so.
+        expected = sent if "GDRDMA" in received else received
+        for order in (ends, ends[::-1]):
+            assert [expected] == values(read(tmp_path, *order).table("LINKS"), "transport")
+    via = [PEERS, said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
+    links = read(tmp_path, said(PATTERN.format("PHB")), *via, said("Channel 00/01 :    0   1   2")).table("LINKS")
+    assert ["NVL", "PHB"] == links.loc[links["kind"] == "connection", "path"].tolist()
+    assert links.loc[links["kind"] == "ring", "path"].isna().all()
+    assert read(tmp_path, *via).table("LINKS")["path"].isna().all()
 
 
 @pytest.mark.parametrize(
     ("text", "transport"),
     [
-        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "P2P/CUMEM"),
-        ("Channel 00/1 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM/read"),
+        *((f"Channel 00/{i} : 0[0] -> 1[1] via {via}", via) for i, via in enumerate(("P2P/CUMEM", "P2P/CUMEM/read"))),
         ("Channel 00 : 0[c7000] -> 1[87000] via P2P/IPC", "P2P/IPC"),
         ("Channel 00 : 0[c7000] -> 1[87000] via P2P/direct pointer comm 0x7f1 nRanks 08", "P2P/direct pointer"),
         ("Channel 00 : 0[1a000] -> 1[1c000] via P2P/indirect/2[5e000]/read", "P2P/indirect/2[5e000]/read"),
@@ -75,173 +79,89 @@ def test_trees_point_to_the_root(tmp_path: Path) -> None:
         ("Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA/flush=None", "NET/IB/0/GDRDMA/flush=None"),
     ],
 )
-def test_every_version_names_the_transport(text: str, transport: str, tmp_path: Path) -> None:
-    """From 2.4 to 2.31 a connection is told with its channel, both ranks and the transport."""
+def test_every_version_from_2_4_to_2_31_names_the_transport(text: str, transport: str, tmp_path: Path) -> None:
     links = read(tmp_path, said(text)).table("LINKS")
-    expected = [("connection", 0, 0, 1, transport)]
-    assert expected == values(links, "kind", "channel", "from_rank", "to_rank", "transport")
+    assert [["connection", 0, 0, 1, transport]] == values(links, "kind", "channel", "from_rank", "to_rank", "transport")
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize(
-    ("sent", "received", "transport"),
-    [
-        ("NET/IB/2(4)/GDRDMA", "NET/IB/7/GDRDMA", "NET/IB/2(4)/GDRDMA"),
-        ("NET/IB/2/GDRDMA", "NET/IB/7", "NET/IB/7"),  # by way of host memory, whatever the sender prints
-    ],
-)
-def test_a_connection_with_two_ends_is_one(
-    sent: str, received: str, transport: str, order: tuple[int, int], tmp_path: Path
-) -> None:
-    """The receiver prints it too: one row, with the sender's transport, or that of the end without GPUDirect."""
-    ends = (
-        said(f"Channel 00/0 : 0[0] -> 1[0] [send] via {sent}", 0),
-        said(f"Channel 00/0 : 0[0] -> 1[0] [receive] via {received}", 1, host="node1"),
-    )
-    assert [transport] == read(tmp_path, *(ends[i] for i in order)).table("LINKS")["transport"].tolist()
+FAST = [said(f"Channel 0{c}/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA") for c in (0, 1)]
+FAST.append(said("Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"))
+CUT = [
+    said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUM") + said("Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+    "EM",
+    said("Channel 02/0 : 0[0] -> 1[1] [senepoch 1: loss 3"),
+    said("Channel 00/04 :    0   1   1   3"),
+    "epoch 1: 50%|####" + said("Channel 03/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+    "epoch 1: 99%|####\r" + said("Channel 04/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+]
 
 
-def test_shared_memory_is_told(tmp_path: Path) -> None:
-    """Shared memory is a remark; peer to peer is none, and the network is left to a finding."""
-    fast = [said(f"Channel 0{c}/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA") for c in (0, 1)]
-    fast.append(said("Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"))
-    assert () == read(tmp_path, *fast).notes
-    (shared,) = read(tmp_path, *fast, said("Channel 00/0 : 4[2] -> 5[3] via SHM/direct/direct")).notes
+HUNG = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"
+NO_SIZE = [  # an element type to come, more bytes than there are, a part of an unknown number of ranks
+    *(call("AllReduce", 8, dtype=99), call("AllReduce", 10**19)),
+    said("AllGather: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}"),
+]
+
+
+def test_notes(tmp_path: Path) -> None:
+    # Shared memory is a remark; peer to peer is none, and the network is left to a finding.
+    assert () == read(tmp_path, *FAST).notes
+    (shared,) = read(tmp_path, *FAST, said("Channel 00/0 : 4[2] -> 5[3] via SHM/direct/direct")).notes
     assert shared.startswith("1 connections between GPUs of a node go through host memory (SHM)")
-
-
-def test_a_connection_has_the_path_that_nccl_found(tmp_path: Path) -> None:
-    """NVL inside the node, PHB to the network; of rings and of logs without a pattern it is not known."""
-    pattern = said(PATTERN.format("PHB"))
-    via = [PEERS, said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
-    ring = said("Channel 00/01 :    0   1   2")
-    links = read(tmp_path, pattern, *via, ring).table("LINKS")
-    assert ["NVL", "PHB"] == links.loc[links["kind"] == "connection", "path"].tolist()
-    assert links.loc[links["kind"] == "ring", "path"].isna().all()
-    assert read(tmp_path, *via).table("LINKS")["path"].isna().all()
-
-
-def test_the_setup_is_one_note(tmp_path: Path) -> None:
-    """Version, ranks, nodes, network and the paths between GPUs."""
-    profile = read(
-        tmp_path,
-        "NCCL version 2.20.5+cuda12.4",
-        *init(0, 8, 2),
-        *init(1, 8, 2),
-        said("Using network AWS Libfabric"),
-        said(PATTERN.format("PIX")),
-        PEERS,
-    )
-    paths = "paths NVL between GPUs and PIX to the network"
-    setup = f"NCCL 2.20.5+cuda12.4; 8 ranks on 2 nodes (4 per node); network AWS Libfabric; {paths}"
-    assert (setup,) == profile.notes
-    assert [("NCCL", "2.20.5+cuda12.4")] == values(profile.capture, "tool", "tool_version")
-
-
-@pytest.mark.parametrize(
-    "line", ["NCCL version 2.8.4+cuda11.1", said("NCCL version 2.27.5+cuda12.9"), said("RCCL version : 2.18.3")]
-)
-def test_the_version_may_have_a_prefix(line: str, tmp_path: Path) -> None:
-    """The version is printed with and without a prefix."""
-    profile = read(tmp_path, line, PEERS)
-    assert line.split("version")[1].strip(" :") == profile.capture["tool_version"].item()
-
-
-def test_warnings_are_quoted(tmp_path: Path) -> None:
-    """Each warning once, the first three of them, printable and not too long."""
-    texts = ["Call to connect failed", "Call to connect failed", "evil \x1b[31m red", "x" * 500, "fourth", "fifth"]
-    lines = [said(f"misc/socket.cc:42 NCCL WARN {text}").replace("NCCL INFO ", "") for text in texts]
-    profile = read(tmp_path, *lines)
-    assert (
-        "NCCL warned: Call to connect failed",
-        "NCCL warned: evil ?[31m red",
-        f"NCCL warned: {'x' * 197}...",
-        "and 2 more warnings of NCCL",
-    ) == profile.notes
-
-
-def test_a_failure_of_the_program_is_told(tmp_path: Path) -> None:
-    """PyTorch's watchdog says which collective hung; names of hosts and processes before that are not quoted."""
-    lines = [
-        PEERS,
-        "[rank3]:[E ProcessGroupNCCL.cpp:5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
-        "node9: rank 3 died from signal 6",
-    ]
-    assert ("the run failed: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",) == read(
-        tmp_path, *lines
-    ).notes
-
-
-def test_lines_that_run_into_each_other_are_left_out(tmp_path: Path) -> None:
-    """What another line interrupts is not half read; the line that interrupts is whole."""
-    lines = [
-        said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUM") + said("Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM"),
-        "EM",
-        said("Channel 02/0 : 0[0] -> 1[1] [senepoch 1: loss 3"),
-        said("Channel 00/04 :    0   1   1   3"),
-        "epoch 1: 50%|####" + said("Channel 03/0 : 0[0] -> 1[1] via P2P/CUMEM"),
-        "epoch 1: 99%|####\r" + said("Channel 04/0 : 0[0] -> 1[1] via P2P/CUMEM"),
-    ]
-    profile = read(tmp_path, *lines)
-    assert [1, 3, 4] == profile.table("LINKS")["channel"].tolist()
+    setup = ["NCCL version 2.20.5+cuda12.4", *init(0, 8, 2), *init(1, 8, 2), said("Using network AWS Libfabric")]
+    (note,) = read(tmp_path, *setup, said(PATTERN.format("PIX")), PEERS).notes
+    told = "NCCL 2.20.5+cuda12.4; 8 ranks on 2 nodes (4 per node); network AWS Libfabric; "
+    assert told + "paths NVL between GPUs and PIX to the network" == note
+    # Each warning once, the first three of them, printable and not too long.
+    texts = ["Call to connect failed"] * 2 + ["evil \x1b[31m red", "x" * 500, "fourth", "fifth"]
+    warnings = [said(f"misc/socket.cc:42 NCCL WARN {text}").replace("NCCL INFO ", "") for text in texts]
+    shown = [f"NCCL warned: {text}" for text in ("Call to connect failed", "evil ?[31m red", f"{'x' * 197}...")]
+    assert (*shown, "and 2 more warnings of NCCL") == read(tmp_path, *warnings).notes
+    # PyTorch's watchdog says which collective hung; names of hosts and processes before that are not quoted.
+    hung = [PEERS, f"[rank3]:[E ProcessGroupNCCL.cpp:5] {HUNG}", "node9: rank 3 died from signal 6"]
+    assert (f"the run failed: {HUNG}",) == read(tmp_path, *hung).notes
+    profile = read(tmp_path, *CUT)  # what another line interrupts is not half read; the line that interrupts is whole
+    assert [1, 3, 4] == values(profile.table("LINKS"), "channel")
     assert ("3 lines of NCCL that are not whole are left out",) == profile.notes
+    profile = read(tmp_path, call("AllReduce", 8), call("AllReduce", 16).replace("comm 0x", "comm -5x"))
+    assert [32] == values(profile.table("COLLECTIVES"), "bytes")
+    assert ("1 lines of NCCL that are not whole are left out",) == profile.notes
+    profile = read(tmp_path, call("AllReduce", 8), *NO_SIZE)
+    assert [32] == values(profile.table("COLLECTIVES"), "bytes")
+    assert ("3 calls or choices of unknown message size are left out",) == profile.notes
+    for line in ["NCCL version 2.8.4+cuda11.1", said("NCCL version 2.27.5+cuda12.9"), said("RCCL version : 2.18.3")]:
+        profile = read(tmp_path, line, PEERS)
+        assert line.split("version")[1].strip(" :") == profile.capture["tool_version"].item()
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
+def test_which_lines_are_read(tmp_path: Path) -> None:
+    for form in [
         *("{}", "[0] {}", "[1,0]<stdout>:{}", "[2025-01-31 12:00:00] {}"),
         *("(RayWorker pid=12, ip=10.0.0.1) {}", "\x1b[36m(train)\x1b[0m {}"),
-    ],
-)
-def test_lines_may_have_a_prefix(form: str, tmp_path: Path) -> None:
-    """Launchers and NCCL_DEBUG_TIMESTAMP_FORMAT put text before a line."""
-    path = files.written(tmp_path / "train.log", [form.format(PEERS)])
-    assert nccl.sniff(path)
-    assert 1 == len(nccl.read(path).table("LINKS"))
-
-
-def test_talk_about_nccl_is_no_log(tmp_path: Path) -> None:
-    """Without a process, its thread and its GPU a line is not NCCL's."""
-    lines = ["NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "grep 'NCCL WARN ' *.log", "NCCL version 2.20.5"]
-    assert not nccl.sniff(files.written(tmp_path / "train.log", lines))
-
-
-def test_a_log_that_says_nothing_is_an_error(tmp_path: Path) -> None:
-    """Versions and settings alone are no table: the error says what to record."""
+    ]:
+        path = files.written(tmp_path / "train.log", [form.format(PEERS)])
+        assert nccl.sniff(path)
+        assert 1 == len(nccl.read(path).table("LINKS"))
+        # Without a process, its thread and its GPU a line is not NCCL's.
+        lines = [
+            "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+            "grep 'NCCL WARN ' *.log",
+            "NCCL version 2.20.5",
+        ]
+        assert not nccl.sniff(files.written(tmp_path / "other.log", lines))
     with pytest.raises(ReadError, match=r"train\.log: neither results .* NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING"):
         read(tmp_path, "NCCL version 2.20.5", said("cudaDriverVersion 12040"))
-
-
-def test_zero_bytes_are_an_error(tmp_path: Path) -> None:
-    """A log that a crash of the node left behind may hold zero bytes."""
-    path = files.written(tmp_path / "train.log", [PEERS, "a\0b"])
     with pytest.raises(ReadError, match=r"train\.log: binary data \(zero bytes\) in line 2"):
-        nccl.read(path)
-
-
-def test_one_file_gives_tables_and_links(tmp_path: Path) -> None:
-    """A test that ran with NCCL_DEBUG=INFO has both, and its calls too."""
+        read(tmp_path, PEERS, "a\0b")  # a crash of the node may leave it behind
+    # A test that ran with NCCL_DEBUG=INFO has both, and its calls too.
     table = files.table()
     lines = [*table[:3], *init(0, 2), *table[3:17], call("AllReduce", 2, number=10), *table[17:]]
     profile = read(tmp_path, said("Channel 00/02 :    0   1"), *lines)
     assert {"COLLECTIVES", "LINKS", "DEVICES"} == set(profile.loaders)
     assert {"benchmark": 6, "log": 1} == profile.table("COLLECTIVES")["source"].value_counts().to_dict()
     assert "nccl-tests" == profile.capture["tool"].item()
-
-
-def test_long_words_take_no_time(tmp_path: Path) -> None:
-    """Where a process is looked for is bounded: a line of a megabyte is as quick as its length."""
-    line = "a" * 10**6 + " NCCL INFO " + "1:" * 10**5 + " [0] NCCL INFO x"
+    line = "a" * 10**6 + " NCCL INFO " + "1:" * 10**5 + " [0] NCCL INFO x"  # a process is looked for within bounds
     assert 1 == len(read(tmp_path, line, PEERS).table("LINKS"))
-
-
-def test_a_call_that_is_not_whole_is_counted(tmp_path: Path) -> None:
-    """Two calls, of which one has a damaged communicator: one row, and a note that counts the other."""
-    lines = [*init(0, 2), call("AllReduce", 8), call("AllReduce", 16).replace("comm 0x", "comm -5x")]
-    profile = read(tmp_path, *lines)
-    assert 1 == len(profile.table("COLLECTIVES"))
-    assert "1 lines of NCCL that are not whole are left out" in profile.notes
 
 
 @pytest.mark.parametrize(
@@ -259,94 +179,260 @@ def test_sizes_of_calls_are_those_of_nccl_tests(name: str, operation: str, parts
     RCCL adds the accumulator, the task and the rank; calls are counted in hexadecimal: opCount e is no word.
     """
     line = call(name, 1000, dtype=9, ranks=4, number=14)
-    rccl = line.replace(" count", " acc (nil) count") + " task 0 globalrank 0"
-    frame = calls(tmp_path, line, rccl)
+    frame = calls(tmp_path, line, line.replace(" count", " acc (nil) count") + " task 0 globalrank 0")
     assert "opCount e " in line
-    expected = [(operation, 2000 * parts, "bfloat16", 4, "log")] * 2
+    expected = [[operation, 2000 * parts, "bfloat16", 4, "log"]] * 2
     assert expected == values(frame, "operation", "bytes", "dtype", "ranks", "source")
     assert frame[["start_ns", "dur_ns", "algorithm", "protocol", "placement"]].isna().all(axis=None)
 
 
-def test_each_rank_has_its_row(tmp_path: Path) -> None:
-    """A log of several ranks has one row per call and rank, numbered as in the largest communicator."""
+def test_ranks_are_those_of_the_largest_communicator_else_of_the_file_else_counted(tmp_path: Path) -> None:
     lines = [line for rank in (0, 1, 2) for line in init(rank, 3)]
     lines += [said(f"comm 0xbbb rank 0 nranks 1 cudaDev {rank} busId 0 - Init COMPLETE", rank) for rank in (0, 1, 2)]
     lines += [call("AllReduce", 8, ranks=3, rank=rank) for rank in (2, 0, 1)]
     profile = read(tmp_path, *lines)
-    assert [0, 1, 2] == profile.table("COLLECTIVES")["rank"].tolist()
-    assert profile.rank is None
-
-
-def test_a_log_of_one_rank_states_it(tmp_path: Path) -> None:
-    """NCCL_DEBUG_FILE with %p makes a file per process: the run numbers them as the files say."""
+    assert ([0, 1, 2], None) == (values(profile.table("COLLECTIVES"), "rank"), profile.rank)
+    # NCCL_DEBUG_FILE with %p makes a file per process: the run numbers them as the files say.
+    (tmp_path / "run").mkdir()
     for rank, name in ((0, "b.log"), (1, "a.log")):
-        files.written(tmp_path / name, [*init(rank, 2), call("AllReduce", 8 * (rank + 1), rank=rank)])
-    profile = nccl.read(tmp_path / "a.log")
-    assert 1 == profile.rank
-    assert [0] == profile.table("COLLECTIVES")["rank"].tolist()
-    frame = perfkit.load(tmp_path).collectives
-    assert {0: 32, 1: 64} == dict(zip(frame["rank"], frame["bytes"], strict=True))
-
-
-def test_ranks_that_are_not_said_are_counted(tmp_path: Path) -> None:
-    """With NCCL_DEBUG_SUBSYS=COLL alone, processes are numbered in the order of their first calls."""
+        files.written(tmp_path / "run" / name, [*init(rank, 2), call("AllReduce", 8 * (rank + 1), rank=rank)])
+    profile = nccl.read(tmp_path / "run" / "a.log")
+    assert ([0], 1) == (values(profile.table("COLLECTIVES"), "rank"), profile.rank)
+    assert {0: 32, 1: 64} == dict(values(perfkit.load(tmp_path / "run").collectives, "rank", "bytes"))
+    # With NCCL_DEBUG_SUBSYS=COLL alone, processes are numbered in the order of their first calls.
     frame = calls(tmp_path, *(call("AllReduce", 8 + rank, rank=rank) for rank in (5, 3, 5)))
-    assert [(0, 52), (0, 52), (1, 44)] == list(zip(frame["rank"], frame["bytes"], strict=True))
+    assert [[0, 52], [0, 52], [1, 44]] == values(frame, "rank", "bytes")
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        # Since 2.24 the size is what count says: of an all-gather of 8 ranks an eighth of the message.
-        (
-            [
-                "AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..31}",
-                "AllGather: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4",
-            ],
-            [("all_gather", 8192, 8, "ring", "LL"), ("all_reduce", 33554432, 8, "nvls", "Simple")],
-        ),
-        # From 2.20 on a choice is told by numbers, with a time that NCCL's model estimates and nobody measured.
-        (
-            ["67108864 Bytes -> Algo 1 proto 2 time 123.456", "AllGather: 4096 Bytes -> Algo 5 proto 1 time 9.5"],
-            [(None, 67108864, 8, "ring", "Simple"), ("all_gather", 4096, 8, "nvls_tree", "LL128")],
-        ),
-        # Algorithms of versions to come are missing.
-        (
-            ["8 Bytes -> Algo 17 proto 9 time 1.0", "AllReduce: 4 Bytes -> Algo X proto Y time 1"],
-            [(None, 8, 8, None, None), ("all_reduce", 4, 8, None, None)],
-        ),
-    ],
-    ids=["since 2.24", "since 2.20", "unknown"],
-)
-def test_choices_tell_the_operation(texts: list[str], expected: list[tuple[Any, ...]], tmp_path: Path) -> None:
-    """A choice has a size, an algorithm and a protocol, and no duration."""
-    frame = calls(tmp_path, *init(0, 8), *map(said, texts))
-    assert expected == values(frame, "operation", "bytes", "ranks", "algorithm", "protocol")
-    assert frame["dur_ns"].isna().all()
+CHANNELS = "channel{Lo..Hi}={0..31}"
 
 
 def test_choices_are_given_to_calls(tmp_path: Path) -> None:
-    """With both logged, calls are the rows: each has the choice for its operation and size, if there is only one."""
-    choices = (
-        "AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}",
-        "AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
-        "AllReduce: 4096 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}",
-        "64 Bytes -> Algo 1 proto 0 time 5.0",
-    )
+    for text, expected in [
+        # Since 2.24 the size is what count says: of an all-gather of 8 ranks an eighth of the message.
+        (
+            f"AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE {CHANNELS}",
+            ["all_reduce", 33554432, 8, "nvls", "Simple"],
+        ),
+        (f"AllGather: 1024 Bytes -> Algo RING proto LL {CHANNELS} cgaClus 4", ["all_gather", 8192, 8, "ring", "LL"]),
+        # From 2.20 on a choice is told by numbers, with a time that NCCL's model estimates and nobody measured.
+        ("67108864 Bytes -> Algo 1 proto 2 time 123.456", [None, 67108864, 8, "ring", "Simple"]),
+        ("AllGather: 4096 Bytes -> Algo 5 proto 1 time 9.5", ["all_gather", 4096, 8, "nvls_tree", "LL128"]),
+        # Algorithms of versions to come are missing.
+        ("8 Bytes -> Algo 17 proto 9 time 1.0", [None, 8, 8, None, None]),
+        ("AllReduce: 4 Bytes -> Algo X proto Y time 1", ["all_reduce", 4, 8, None, None]),
+    ]:
+        frame = calls(tmp_path, *init(0, 8), said(text))
+        assert [expected] == values(frame, "operation", "bytes", "ranks", "algorithm", "protocol")
+        assert frame["dur_ns"].isna().all()
+    # A choice is that of calls of its operation and size, if there is only one.
+    algorithms = ((8, "TREE"), (4096, "RING"), (4096, "TREE"))
+    choices = [f"AllReduce: {n} Bytes -> Algo {a} proto LL {CHANNELS}" for n, a in algorithms]
     made = [call("AllReduce", 2), call("AllReduce", 2, rank=1), call("AllReduce", 1024), call("AllGather", 8, ranks=2)]
-    frame = calls(tmp_path, *made, *map(said, choices))
-    expected = {("all_reduce", 8, "tree"), ("all_reduce", 4096, None), ("all_gather", 64, "ring")}
-    assert (4, expected) == (len(frame), set(values(frame, "operation", "bytes", "algorithm")))
+    frame = calls(tmp_path, *made, *map(said, [*choices, "64 Bytes -> Algo 1 proto 0 time 5.0"]))
+    expected = [["all_gather", 64, "ring"], *[["all_reduce", 8, "tree"]] * 2, ["all_reduce", 4096, None]]
+    assert sorted(expected, key=str) == sorted(values(frame, "operation", "bytes", "algorithm"), key=str)
 
 
-def test_sizes_that_cannot_be_known_are_left_out(tmp_path: Path) -> None:
-    """An element type to come, a part of an unknown number of ranks, and more bytes than there are."""
-    lines = [
-        call("AllReduce", 8),
-        call("AllReduce", 8, dtype=99),
-        call("AllReduce", 10**19),
-        said("AllGather: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}"),
+ALCF = "nccl_tests__alcf_polaris_nccl_2_18_"
+EVERY = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+# Each with its collectives, where the log does not name them: this follows from names of files, and from the rows.
+TESTS = {
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_all_reduce_output.dat.1.txt": ["all_reduce"],
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_alltoall_output.dat.1.txt": ["all_to_all"],
+    f"{ALCF}n8.g4.2023-10-13-14-07-13_all_reduce_output.dat.1.txt": ["all_reduce"],
+    "nccl_tests__alcf_sirius_nccl_2_21_n2.g4.2024-04-29-21-10-30_all_reduce_output.dat.3.txt": ["all_reduce"],
+    "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log": ["all_to_all"],
+    "nccl_tests__cluster00_nccl_N2_G4_cnode2-001_cnode2-002.log": ["all_to_all", "send_recv"],
+    "nccl_tests__cluster01_nccl_N10_G4.log": EVERY,
+    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log": EVERY,
+    "nccl_tests_aws_p5_mpi_tagged.txt": ["all_reduce"],
+    "superbench__nccl_allreduce.log": ["all_reduce"],
+    "superbench__nccl_alltoall.log": ["all_to_all"],
+    "superbench__nccl_broadcast.log": ["broadcast"],
+}
+FAILED = f"{ALCF}n128.g4.2024-04-29-18-31-53_all_reduce_output.dat.2.txt"
+VAE = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
+RESNET = "nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
+LOGS = ["nccl_debug_info_gh200_issue1291.txt", "nccl_debug_info_h100_issue1453.txt", VAE, RESNET]
+# Logs in which no reader is to find anything: a run without NCCL_DEBUG, other benchmarks, a launch that failed.
+FOREIGN = [VAE.replace("with_aws", "without_aws"), "superbench__cuda_memory_d2h_bw.log", "superbench__gpu_burn.log"]
+FOREIGN += ["superbench__monitor.jsonl", FAILED]
+# Size, and the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
+PRINTED = re.compile(
+    r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +([\d.]+) +([\d.]+) +\S+" * 2 + r"\s*$"
+)
+SPELLING = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+
+every_test = pytest.mark.parametrize("name", TESTS)
+every_log = pytest.mark.parametrize("name", LOGS)
+
+
+@cache
+def opened(path: Path) -> Profile:
+    return nccl.read(path)
+
+
+@pytest.fixture
+def profile(name: str, profiles: Path) -> Profile:
+    return opened(profiles / "monitor" / name)
+
+
+@pytest.fixture
+def truth(name: str, profiles: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text("utf-8"))
+    return told
+
+
+def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
+    frame = profile.table("COLLECTIVES")
+    return [frame[frame["operation"] == operation] for operation in TESTS[name]]
+
+
+def printed(path: Path) -> pd.DataFrame:
+    found = [match.groups() for line in path.read_text().splitlines() if (match := PRINTED.match(line))]
+    halves = [
+        (row[0], *row[at : at + 3], place) for row in found for at, place in ((1, "out_of_place"), (4, "in_place"))
     ]
-    profile = read(tmp_path, *lines)
-    assert [32] == profile.table("COLLECTIVES")["bytes"].tolist()
-    assert "3 calls or choices of unknown message size are left out" in profile.notes
+    return pd.DataFrame(halves, columns=["bytes", "time", "algbw", "busbw", "placement"]).astype({"bytes": "int64"})
+
+
+def half_a_digit(cells: pd.Series) -> pd.Series:
+    """Half of the last digit that was printed."""
+    return 0.5 * 10.0 ** -cells.str.partition(".")[2].str.len()
+
+
+@every_test
+def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
+    full = [told for told in truth["tables"] if told["rows"]]
+    found = by_table(profile, name)
+    assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
+        (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
+    ]
+    frame = profile.table("COLLECTIVES")
+    assert sum(map(len, found)) == len(frame)
+    for told, collective in zip(full, TESTS[name], strict=True):
+        plain = (told["collective"] or collective).removesuffix("_perf")
+        assert SPELLING.get(plain, plain) == collective
+    # Every table has its own list of devices: together they have as many lines as the truth counts.
+    ranks = frame["ranks"]
+    assert 1 == len(set(ranks.fillna(0)))
+    assert truth["rank_lines"] == (0 if ranks.isna().all() else len(truth["tables"]) * int(ranks.iloc[0]))
+    assert truth["version"] == [profile.capture["tool_version"].item()][: len(truth["version"])]
+    notes = "\n".join(profile.notes)
+    assert sorted(set(truth["reduced_max"])) == sorted(set(re.findall(r"sizes end below (\d+) bytes", notes)))
+    assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
+    assert "corrupt" not in notes
+    # Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up.
+    shown = printed(profiles / "monitor" / name)[["bytes", "placement", "time"]]
+    expected = [(size, place, float(f"{time}e3")) for size, place, time in shown.itertuples(index=False, name=None)]
+    assert sorted(expected) == sorted(zip(frame["bytes"], frame["placement"], frame["dur_ns"], strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
+def test_bus_bandwidths_are_as_printed(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
+    """Bytes over time, times the factor of the collective, is the column busbw, as far as time and it were printed.
+
+    Both are rounded: with time t +- dt and bandwidth b +- db, bytes * factor lies between (t - dt) (b - db) and
+    (t + dt) (b + db). The best of each table is the truth's, to its two digits and the four or more of a time.
+    """
+    shown = printed(profiles / "monitor" / name)
+    computed = bandwidth(pd.concat(by_table(profile, name), ignore_index=True))
+    assert shown["bytes"].tolist() == computed["bytes"].tolist()
+    assert shown["placement"].tolist() == computed["placement"].tolist()
+    time, rate = shown["time"].astype(float), shown["busbw"].astype(float)
+    moved = computed["bus_bytes_per_s"] * computed["dur_ns"] * 1e-9
+    low = (time - half_a_digit(shown["time"])) * 1e-6 * (rate - half_a_digit(shown["busbw"])) * 1e9
+    high = (time + half_a_digit(shown["time"])) * 1e-6 * (rate + half_a_digit(shown["busbw"])) * 1e9
+    assert (moved >= low * (1 - 1e-12)).all()
+    assert (moved <= high * (1 + 1e-12)).all()
+    assert len(shown) == moved.notna().sum()
+    full = [told for told in truth["tables"] if told["rows"]]
+    for told, rows in zip(full, by_table(profile, name), strict=True):
+        best = bandwidth(rows)["bus_bytes_per_s"].max() / 1e9
+        assert told["best_busbw"] == pytest.approx(best, abs=0.005 + 5e-5 * best)
+
+
+# Logs whose rows other text tears apart, or whose list of devices is not whole: ranks and rows counted by hand in the
+# text, the average as the tool's own last line prints it, the best of the busbw columns.
+TORN = {
+    # Open MPI repeats its tag ``[1,0]<stdout>:`` before each half of a row.
+    "KeitaW__p5-nccl-test__nccl-test-output-v2.22.3-1.log": (16, 32, 124.584, 488.14),
+    # NCCL's calls stand between a row's start and its halves; its host's name runs into a number (``-1node0``).
+    "Timez-zx__nccl-tests__nccl.log": (2, 11, 178.078, 216.61),
+    "Timez-zx__nccl-tests__nccl-fault.log": (2, 11, 28.2632, 28.61),
+    # Pasted into a page that took the first ``#`` of some lines: rank 0's line has none.
+    "lessizzmore__create-a3mega__nccl_test_2node_h100.txt": (16, 31, 70.742, 338.82),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: Path) -> None:
+    """The tool averages busbw over all halves of all rows: so do the rows as read, within the rounding of a time."""
+    ranks, rows, average, best = TORN[name]
+    profile = opened(profiles / "monitor" / name)
+    timed = bandwidth(profile.table("COLLECTIVES").query("source == 'benchmark'"))
+    rates = timed["bus_bytes_per_s"] / 1e9
+    assert (2 * rows, {ranks}) == (len(timed), set(timed["ranks"]))
+    assert average == pytest.approx(rates.mean(), rel=5e-4)
+    assert best == pytest.approx(rates.max(), rel=5e-4)
+    assert f"{ranks} GPUs on " in profile.notes[0]
+    assert not [note for note in profile.notes if "not whole" in note or "the run ended" in note]
+
+
+def test_logs_without_devices_and_other_logs(profiles: Path) -> None:
+    rows = bandwidth(opened(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
+    assert rows["bus_bytes_per_s"].isna().all()
+    assert rows["algorithm_bytes_per_s"].notna().all()
+    for name in FOREIGN:
+        path = profiles / "monitor" / name
+        assert [] == [r for r in READERS if r in ("nccl", "deepspeed") and reader(r).sniff(path)], name
+    found = r"no reader recognises this file \(72 bytes, starts with b'launch failed on'\)"  # a line of the launcher
+    with pytest.raises(ReadError, match=found):
+        perfkit.load(profiles / "monitor" / FAILED)
+    stopped = opened(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
+    assert "sendrecv_perf: no rows: the run ended before its first result" in stopped  # the second of two tests
+    notes = opened(profiles / "monitor" / RESNET).notes  # PyTorch's watchdog ended the training
+    assert any(note.startswith("the run failed: Watchdog caught collective operation timeout") for note in notes)
+    assert any("OpType=ALLGATHER" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", [LOGS[0], VAE, RESNET])
+def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    (ranks,), (nodes,), (local,), (network,) = (truth[key] for key in ("nranks", "nnodes", "local_ranks", "network"))
+    version = [f"NCCL {version}; " for version in truth["version"]]  # if the excerpt has it
+    expected = f"{''.join(version)}{ranks} ranks on {nodes} nodes ({local} per node); network {network}"
+    assert expected == profile.notes[0]
+    links = profile.table("LINKS")
+    assert truth["ranks_seen"] == sorted({*links["from_rank"], *links["to_rank"]})
+
+
+@every_log
+def test_rings_and_trees_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """In a ring every rank sends once and receives once; in a tree every rank but one has one parent."""
+    links = profile.table("LINKS")
+    shown = links[links["kind"] != "tree"]
+    assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())  # ``NN/M`` after Channel
+    assert (truth["tree_lines"] > 0) == (links["kind"] == "tree").any()
+    for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
+        assert edges["from_rank"].is_unique
+        assert len({*edges["from_rank"], *edges["to_rank"]}) - (kind == "tree") == len(edges)
+
+
+@pytest.mark.parametrize(("name", "peers", "ends", "broken"), [(LOGS[1], 0, 1, 0), (VAE, 0, 2, 2), (RESNET, 2, 2, 0)])
+def test_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], peers: int, ends: int, broken: int, name: str
+) -> None:
+    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line.
+
+    Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
+    All work with GPUDirect RDMA, so that there is no remark on them.
+    """
+    transport = profile.table("LINKS")["transport"].dropna()
+    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
+    assert expected - peers == transport.str.startswith("P2P/").sum()
+    network = transport[transport.str.startswith("NET/")]
+    assert truth["gdrdma_lines"] - broken == ends * len(network)
+    assert network.str.contains("/GDRDMA").all()
+    assert "GPUDirect" not in "\n".join(profile.notes)
+    assert 0 == truth["shm_lines"] + truth["warnings"]

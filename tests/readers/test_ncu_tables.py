@@ -21,17 +21,14 @@ def sums(**counts: int) -> files.Metrics:
 
 
 def tensor(**counts: int) -> files.Metrics:
-    """Counters of tensor operations, by the end of their name."""
     return {f"{TENSOR}{name}.sum": ("", str(count)) for name, count in counts.items()}
 
 
 def percents(**shares: float) -> files.Metrics:
-    """Metrics in percent."""
     return {name: ("%", str(share)) for name, share in shares.items()}
 
 
 def active(**shares: int) -> files.Metrics:
-    """Activity of pipes, by the end of their name."""
     return percents(**{f"sm__{name}.avg.pct_of_peak_sustained_active": share for name, share in shares.items()})
 
 
@@ -41,6 +38,24 @@ SECTORS = {f"l1tex__t_sectors_pipe_lsu_mem_{kind}.sum": ("sector", str(i)) for i
 TOGETHER = "sm__sass_thread_inst_executed_ops_{0}add_{0}mul_{0}fma_pred_on.sum"
 RATE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
 NAN = math.nan
+RATES = {RATE.format(op): ("inst/cycle", rate) for op, rate in (("fadd", "1"), ("fmul", "2"), ("ffma", "3"))}
+RATES["smsp__cycles_elapsed.avg.per_second"] = ("Ghz", "1.5")
+BF16 = {"src_bf16_dst_fp32": 100, "src_bf16_dst_fp32_sparsity_off": 100, "src_bf16_dst_fp32_sparsity_on": 0}
+BF16 |= {"op_hgmma_src_bf16_dst_fp32_sparsity_off": 80, "op_hmma_src_bf16_dst_fp32_sparsity_off": 20}
+MIXED = {"op_hgmma_src_fp16_dst_fp32": 80, "op_hmma_src_fp16_dst_fp32": 20, "src_fp8": 9, "src_fp8_dst_fp32": 8}
+MIXED |= {"src_bf16_dst_fp32_sparsity_off": 5, "src_bf16_dst_fp32_sparsity_on": 7}
+SHARES = {  # each is the vendor's percent over 100
+    "achieved_occupancy_frac": ("sm__warps_active.avg.pct_of_peak_sustained_active", 50),
+    "theoretical_occupancy_frac": ("sm__maximum_warps_per_active_cycle_pct", 62.5),
+    "sm_frac": (f"sm__throughput.{OF_PEAK}", 70),
+    "memory_frac": (f"gpu__compute_memory_throughput.{OF_PEAK}", 22),
+    "dram_frac": (f"gpu__dram_throughput.{OF_PEAK}", 5),
+    "tensor_frac": (f"sm__pipe_tensor_cycles_active.{OF_PEAK}", 80),
+}
+
+
+def dram(form: str, read: tuple[str, str], write: tuple[str, str]) -> files.Metrics:
+    return {f"dram__{form}_read.sum": read, f"dram__{form}_write.sum": write}
 
 
 @pytest.mark.parametrize(
@@ -58,137 +73,71 @@ NAN = math.nan
         # The combined counter counts operations already; for halves it is not used.
         ({TOGETHER.format("f"): ("inst", "32,504,064")}, {"fp32_flops": 32_504_064.0}),
         ({TOGETHER.format("h"): ("inst", "7")}, {"fp16_flops": NAN}),
-        # (1 + 2 + 2 * 3) per cycle * 1.5 GHz * 1000 ns = 13,500 FLOP.
-        (
-            {
-                **{RATE.format(op): ("inst/cycle", rate) for op, rate in (("fadd", "1"), ("fmul", "2"), ("ffma", "3"))},
-                "smsp__cycles_elapsed.avg.per_second": ("Ghz", "1.5"),
-            },
-            {"fp32_flops": 13_500.0},
-        ),
-        # A type's total 100 holds its split by sparsity and by instruction: 100, not 300.
-        (
-            tensor(
-                src_bf16_dst_fp32=100,
-                src_bf16_dst_fp32_sparsity_off=100,
-                src_bf16_dst_fp32_sparsity_on=0,
-                op_hgmma_src_bf16_dst_fp32_sparsity_off=80,
-                op_hmma_src_bf16_dst_fp32_sparsity_off=20,
-            ),
-            {"tensor_flops": 100.0},
-        ),
+        (RATES, {"fp32_flops": 13_500.0}),  # (1 + 2 + 2 * 3) per cycle * 1.5 GHz * 1000 ns
+        (tensor(**BF16), {"tensor_flops": 100.0}),  # the total holds its split by sparsity and by instruction: not 300
         # fp16 by instruction 80 + 20, bf16 by sparsity 5 + 7, fp8 by its operands 9 (not its result): 121.
-        (
-            tensor(
-                op_hgmma_src_fp16_dst_fp32=80,
-                op_hmma_src_fp16_dst_fp32=20,
-                src_bf16_dst_fp32_sparsity_off=5,
-                src_bf16_dst_fp32_sparsity_on=7,
-                src_fp8=9,
-                src_fp8_dst_fp32=8,
-            ),
-            {"tensor_flops": 121.0},
-        ),
+        (tensor(**MIXED), {"tensor_flops": 121.0}),
         # A type counted under both units is counted once.
         ({f"{unit}__ops_path_tensor_src_fp64.sum": ("", "50") for unit in ("sm", "smsp")}, {"tensor_flops": 50.0}),
         # Traffic under any name: 1500 + 500 bytes, also on Blackwell; 2 GB/s for 1000 ns; 62.5 sectors of 32 bytes.
-        ({"dram__bytes_read.sum": ("Kbyte", "1.5"), "dram__bytes_write.sum": ("byte", "500")}, {"dram_bytes": 2000.0}),
-        (
-            {"dram__bytes_op_read.sum": ("byte", "1,500"), "dram__bytes_op_write.sum": ("byte", "500")},
-            {"dram_bytes": 2000.0},
-        ),
+        (dram("bytes", ("Kbyte", "1.5"), ("byte", "500")), {"dram_bytes": 2000.0}),
+        (dram("bytes_op", ("byte", "1,500"), ("byte", "500")), {"dram_bytes": 2000.0}),
         ({"dram__bytes.sum": ("byte", "2000")}, {"dram_bytes": 2000.0}),
         ({"dram__bytes.sum.per_second": ("Gbyte/s", "2")}, {"dram_bytes": 2000.0}),
-        (
-            {"dram__sectors_read.sum": ("sector", "60.5"), "dram__sectors_write.sum": ("sector", "2")},
-            {"dram_bytes": 2000.0},
-        ),
+        (dram("sectors", ("sector", "60.5"), ("sector", "2")), {"dram_bytes": 2000.0}),
         # Cache bytes as counted, else 32 a sector: 10 * 32 in L2, and in L1 all kinds of access, (1+2+3+4+5) * 32.
         ({f"{c}__t_bytes.sum": ("byte", n) for c, n in (("lts", "7"), ("l1tex", "9"))}, {"l2_bytes": 7, "l1_bytes": 9}),
         ({**SECTORS, "lts__t_sectors.sum": ("sector", "10")}, {"l2_bytes": 320.0, "l1_bytes": 480.0}),
         ({name: shown for name, shown in SECTORS.items() if "local_op_st" not in name}, {"l1_bytes": NAN}),
-        # Each share of a peak is the vendor's percent over 100.
-        (
-            percents(
-                **{"sm__warps_active.avg.pct_of_peak_sustained_active": 50},
-                **{"sm__maximum_warps_per_active_cycle_pct": 62.5, f"sm__throughput.{OF_PEAK}": 70},
-                **{f"gpu__compute_memory_throughput.{OF_PEAK}": 22, f"gpu__dram_throughput.{OF_PEAK}": 5},
-                **{f"sm__pipe_tensor_cycles_active.{OF_PEAK}": 80},
-            ),
-            {
-                "achieved_occupancy_frac": 0.5,
-                "theoretical_occupancy_frac": 0.625,
-                "sm_frac": 0.7,
-                "memory_frac": 0.22,
-                "dram_frac": 0.05,
-                "tensor_frac": 0.8,
-            },
-        ),
+        (percents(**dict(SHARES.values())), {name: share / 100 for name, (_, share) in SHARES.items()}),
         # The tensor pipe as a whole comes before its busiest part, activity before instructions issued.
         (
             active(pipe_tensor_cycles_active=10, pipe_tc_cycles_active=60, pipe_tensor_op_hmma_cycles_active=90),
             {"tensor_frac": 0.6},
         ),
-        (
-            active(pipe_tensor_op_hmma_cycles_active=40, pipe_tensor_op_imma_cycles_active=5),
-            {"tensor_frac": 0.4},
-        ),
+        (active(pipe_tensor_op_hmma_cycles_active=40, pipe_tensor_op_imma_cycles_active=5), {"tensor_frac": 0.4}),
         (active(inst_executed_pipe_tensor=30, inst_executed_pipe_alu=99), {"tensor_frac": 0.3}),
     ],
 )
 def test_quantities_are_worked_out(metrics: files.Metrics, expected: dict[str, float], tmp_path: Path) -> None:
-    """Every formula of operations, traffic and shares, by hand; a launch with a time only has NaN, never zero."""
     row = files.one(tmp_path, metrics)
     assert list(expected.values()) == pytest.approx([row[column] for column in expected], rel=1e-12, nan_ok=True)
     told = {"rank", "gpu", "launch", "name", "full_name", "grid_blocks", "block_threads", "dur_ns"}
-    assert metrics or all(math.isnan(value) for name, value in row.items() if name not in told)
+    assert metrics or all(math.isnan(value) for name, value in row.items() if name not in told)  # NaN, never zero
 
 
-def test_time_from_cycles_and_clock_of_the_kernel(tmp_path: Path) -> None:
-    """72,581 cycles at 1.26047 GHz are 57,582 ns; each kernel has its own clock, rates are never added."""
-    timed = [("72,581", "1,260,470,000"), ("1000", "500000000")]
-    launches = [
-        files.Measured(
-            {"sm__cycles_elapsed.avg": ("cycle", c), "sm__cycles_elapsed.avg.per_second": ("cycle/second", r)}, number=i
-        )
-        for i, (c, r) in enumerate(timed)
-    ]
+def test_time_and_operations_of_the_tensor_pipe(tmp_path: Path) -> None:
+    def cycles(count: str, unit: str, rate: str) -> files.Metrics:
+        return {"sm__cycles_elapsed.avg": ("cycle", count), "sm__cycles_elapsed.avg.per_second": (unit, rate)}
+
+    # 72,581 cycles at 1.26047 GHz are 57,582 ns; each kernel has its own clock, rates are never added.
+    timed = [cycles("72,581", "cycle/second", "1,260,470,000"), cycles("1000", "cycle/second", "500000000")]
+    launches = [files.Measured(metrics, number=i) for i, metrics in enumerate(timed)]
     table = files.read(files.details(tmp_path / "page.csv", *launches)).table("LAUNCHES")
     assert [72_581 / 1.26047, 2000.0] == pytest.approx(table["dur_ns"].tolist(), rel=1e-12)
     assert [1.26047e9, 5e8] == table["clock_hz"].tolist()
-
-
-def test_time_as_measured_comes_first(tmp_path: Path) -> None:
-    """A duration in the page is taken before cycles over clock; a clock of zero gives no time."""
-    cycles = {"sm__cycles_elapsed.avg": ("cycle", "10"), "sm__cycles_elapsed.avg.per_second": ("hz", "0")}
-    assert 1000.0 == files.one(tmp_path, cycles)["dur_ns"]
-    path = files.raw(tmp_path / "none.csv", files.Measured(cycles))
+    stopped = cycles("10", "hz", "0")
+    assert 1000.0 == files.one(tmp_path, stopped)["dur_ns"]
+    path = files.raw(tmp_path / "none.csv", files.Measured(stopped))
     assert files.read(path).table("LAUNCHES")["dur_ns"].isna().all()
-
-
-@pytest.mark.parametrize(
-    ("cc", "instructions", "expected"),
-    [("7.0", 10, 5120.0), ("8.0", 10, math.nan), ("8.0", 0, 0.0), ("9.0", 0, 0.0), ("10.0", 0, math.nan)],
-)
-def test_instructions_tell_operations_on_v100_only(cc: str, instructions: int, expected: float, tmp_path: Path) -> None:
-    """512 FLOP an instruction on V100; elsewhere only none is known, up to Hopper."""
-    metrics = {"sm__inst_executed_pipe_tensor.sum": ("inst", str(instructions))}
-    assert expected == pytest.approx(files.one(tmp_path, metrics, cc=cc)["tensor_flops"], nan_ok=True)
-
-
-def test_sparse_operations_are_counted_and_named(tmp_path: Path) -> None:
-    """Sparse operations are in the sum, and a note names the launches: they have a peak of their own."""
-    launches = [
-        files.Measured(tensor(src_fp16_dst_fp32_sparsity_off=5, src_fp16_dst_fp32_sparsity_on=on), number=i)
-        for i, on in enumerate((0, 7))
-    ]
+    # 512 FLOP an instruction on V100; elsewhere only none is known, up to Hopper.
+    for cc, instructions, expected in [
+        ("7.0", 10, 5120.0),
+        ("8.0", 10, math.nan),
+        ("8.0", 0, 0.0),
+        ("9.0", 0, 0.0),
+        ("10.0", 0, math.nan),
+    ]:
+        metrics = {"sm__inst_executed_pipe_tensor.sum": ("inst", str(instructions))}
+        assert expected == pytest.approx(files.one(tmp_path, metrics, cc=cc)["tensor_flops"], nan_ok=True)
+    counts = [tensor(src_fp16_dst_fp32_sparsity_off=5, src_fp16_dst_fp32_sparsity_on=on) for on in (0, 7)]
+    launches = [files.Measured(metrics, number=i) for i, metrics in enumerate(counts)]
     profile = files.read(files.raw(tmp_path / "page.csv", *launches))
     assert [5.0, 12.0] == profile.table("LAUNCHES")["tensor_flops"].tolist()
-    assert ["launches 1 ran structured-sparse" in note for note in profile.notes] == [True]
+    assert ["launches 1 ran structured-sparse" in note for note in profile.notes] == [True]  # with a peak of its own
 
 
 def test_simulated_cases_of_every_precision(tmp_path: Path) -> None:
-    """Double, packed half, dense, sparse and Hopper tensor operations come out as they were put in."""
     truth = cases(tmp_path / "cases.csv")
     table = files.read(tmp_path / "cases.csv").table("LAUNCHES").set_index("full_name")
     columns = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
@@ -197,7 +146,6 @@ def test_simulated_cases_of_every_precision(tmp_path: Path) -> None:
 
 
 def stalls(folder: Path, *launches: files.Metrics) -> dict[tuple[int, str], float]:
-    """STALLS of launches with these metrics, by launch and reason."""
     written = [files.Measured({"x.sum": ("", "1"), **metrics}, number=i) for i, metrics in enumerate(launches)]
     table = files.read(files.raw(folder / "stalls.csv", *written)).table("STALLS")
     assert (table["node"] == -1).all()
@@ -205,29 +153,28 @@ def stalls(folder: Path, *launches: files.Metrics) -> dict[tuple[int, str], floa
 
 
 def test_counters_hold_every_number_but_most_device_attributes(tmp_path: Path) -> None:
-    """Also what LAUNCHES is made of, in base units; texts are left out, and attributes that limit no SM."""
+    # Also what LAUNCHES is made of, in base units; texts are left out, and attributes that limit no SM.
     metrics = {**files.DEVICE, "a.sum": ("Kbyte", "1.5"), "b.avg.per_second": ("cycle/us", "2"), "c": ("", "all")}
     table = files.read(files.raw(tmp_path / "page.csv", files.Measured(metrics))).table("COUNTERS")
     rows = list(zip(table["metric"], table["unit"], table["value"], strict=True))
     limit = ("device__attribute_multiprocessor_count", "", 108.0)
     assert [("a.sum", "byte", 1500.0), ("b.avg.per_second", "hz", 2e6), limit] == rows
-
-
-def test_counters_that_one_launch_lacks(tmp_path: Path) -> None:
-    """Launches of one page may have different metrics: a row only where there is a value."""
+    # Launches of one page may have different metrics: a row only where there is a value.
     launches = [files.Measured({name: ("", "1")}, number=i) for i, name in enumerate(("a.sum", "b.sum"))]
     table = files.read(files.details(tmp_path / "page.csv", *launches)).table("COUNTERS")
     assert [(0, "a.sum"), (1, "b.sum")] == list(zip(table["launch"], table["metric"], strict=True))
 
 
 def ratio(reason: str, value: str) -> files.Metrics:
-    """Warps stalled per issue."""
     return {files.ISSUE.format(reason): ("inst", value)}
 
 
 def sampled(**values: int) -> files.Metrics:
-    """Samples of warps that stalled, by reason."""
     return {files.SAMPLED.format(reason): ("warp", str(value)) for reason, value in values.items()}
+
+
+PARTS = sampled(math_pipe_throttle=9, math_pipe_throttle_not_issued=4, math_pipe_throttle_pipe_fma=3)
+LATENCY = "smsp__average_warp_latency_issue_stalled_wait.ratio"
 
 
 @pytest.mark.parametrize(
@@ -245,31 +192,28 @@ def sampled(**values: int) -> files.Metrics:
             {(0, "no_instruction"): 155.0, (1, "no_instruction"): 0.5},
         ),
         # Samples of warps that could not issue, and reasons by pipe, are parts; math_pipe_throttle is a whole.
-        (
-            [
-                sampled(math_pipe_throttle=9, math_pipe_throttle_not_issued=4, math_pipe_throttle_pipe_fma=3)
-                | sampled(long_scoreboard_pipe_l1tex=2)
-            ],
-            {(0, "math_pipe_throttle"): 9.0},
-        ),
+        ([PARTS | sampled(long_scoreboard_pipe_l1tex=2)], {(0, "math_pipe_throttle"): 9.0}),
         # Warp cycles, samples that did not issue and shares are used where nothing else was collected.
-        ([{"smsp__average_warp_latency_issue_stalled_wait.ratio": ("", "3")}], {(0, "wait"): 3.0}),
-        ([{"smsp__pcsamp_warps_issue_stalled_wait_not_issued": ("", "3")}], {(0, "wait"): 3.0}),
-        ([{"smsp__warp_issue_stalled_wait_per_warp_active.pct": ("", "3")}], {(0, "wait"): 3.0}),
+        *(
+            ([{metric: ("", "3")}], {(0, "wait"): 3.0})
+            for metric in (
+                *(LATENCY, "smsp__pcsamp_warps_issue_stalled_wait_not_issued"),
+                "smsp__warp_issue_stalled_wait_per_warp_active.pct",
+            )
+        ),
     ],
     ids=["one form each", "both forms", "spelling", "parts", "latency", "not issued", "shares"],
 )
 def test_stalls_of_each_launch_are_of_one_form(
     launches: list[files.Metrics], expected: dict[tuple[int, str], float], tmp_path: Path
 ) -> None:
-    """Per issue, sampled or in another form, each reason once; what is not used stays among the counters."""
     assert expected == stalls(tmp_path, *launches)
     counters = files.read(tmp_path / "stalls.csv").table("COUNTERS")
     assert {name for metrics in launches for name in metrics} <= set(counters["metric"])
 
 
-def test_rules_with_and_without_estimates(tmp_path: Path) -> None:
-    """18.52 % local is 0.1852 of the kernel, 50 % global half of the workload; none is NaN without a scope."""
+def test_rules_devices_and_capture(tmp_path: Path) -> None:
+    # 18.52 % local is 0.1852 of the kernel, 50 % global half of the workload; none is NaN without a scope.
     given = [
         ("AchievedOccupancy", "OPT", "theory and practice", "local", "18.52"),
         ("LaunchConfiguration", "OPT", "a partial wave", "global", "50"),
@@ -277,55 +221,36 @@ def test_rules_with_and_without_estimates(tmp_path: Path) -> None:
     ]
     profile = files.read(files.details(tmp_path / "page.csv", replace(files.full(), rules=tuple(given))))
     rules = profile.table("RULES")
-    assert [name for name, *_ in given] == rules["rule"].tolist()
-    assert [text for _, _, text, *_ in given] == rules["message"].tolist()
-    assert [0.1852, 0.5] == pytest.approx(rules["speedup_frac"].tolist()[:2])
-    assert rules["speedup_frac"].isna().tolist() == [False, False, True]
-    assert ["kernel", "workload"] == rules["scope"].tolist()[:2]
-    assert rules["scope"].isna().tolist() == [False, False, True]
-
-
-def test_a_device_from_its_attributes(tmp_path: Path) -> None:
-    """1215 MHz * 2 transfers * 5120 bits / 8 = 1,555.2 GB/s; one row per GPU, however many launches."""
+    assert [(name, text) for name, _, text, *_ in given] == list(zip(rules["rule"], rules["message"], strict=True))
+    assert [0.1852, 0.5, math.nan] == pytest.approx(rules["speedup_frac"].tolist(), nan_ok=True)
+    assert ["kernel", "workload", None] == [None if s != s else s for s in rules["scope"].tolist()]
     launches = [replace(files.full(i), device=str(i % 2)) for i in range(4)]
-    devices = files.read(files.raw(tmp_path / "page.csv", *launches)).table("DEVICES")
-    assert [0, 1] == devices["gpu"].tolist()
+    path = files.raw(tmp_path / "page.csv", *launches)
+    devices = files.read(path).table("DEVICES")
+    assert [0, 1] == devices["gpu"].tolist()  # one row per GPU, however many launches
     row = devices.iloc[0]
     assert ("NVIDIA A100-SXM4-40GB", "8.0", 108) == (row["name"], row["compute_capability"], row["sm_count"])
+    # 1215 MHz * 2 transfers * 5120 bits / 8 = 1,555.2 GB/s.
     assert (42_505_273_344, 1_555_200_000_000.0, 1.41e9) == tuple(row.iloc[-3:])
-
-
-def test_the_capture_has_no_clock(tmp_path: Path) -> None:
-    """Launches are measured one by one: no start, no length."""
-    path = files.raw(tmp_path / "page.csv", files.full())
-    row = files.read(path).capture.iloc[0]
+    row = files.read(path).capture.iloc[0]  # launches are measured one by one: no start, no length
     assert ("Nsight Compute", "", str(path), 0) == (row["tool"], row["tool_version"], row["path"], row["dur_ns"])
     assert row[["t0_unix_ns"]].isna().all()
 
 
 def test_what_is_missing_says_how_to_record_it(tmp_path: Path) -> None:
-    """A launch with a time only: operations, traffic, throughput, stalls, rules and the GPU are missing."""
     path = files.details(tmp_path / "page.csv", files.Measured({"gpu__time_duration.sum": ("ns", "5")}))
     missing = {m.table: m.record for m in files.read(path).missing}
-    quantities = [f"LAUNCHES.{column}" for column in ("fp32_flops", "tensor_flops", "dram_bytes")]
-    quantities += ["LAUNCHES.sm_frac", "LAUNCHES.memory_frac"]
-    assert [*quantities, "STALLS", "RULES", "DEVICES"] == list(missing)
+    quantities = ("fp32_flops", "tensor_flops", "dram_bytes", "sm_frac", "memory_frac")
+    assert [*(f"LAUNCHES.{column}" for column in quantities), "STALLS", "RULES", "DEVICES"] == list(missing)
     assert "sm__sass_thread_inst_executed_op_ffma_pred_on.sum" in missing["LAUNCHES.fp32_flops"]
     assert all(record.startswith("ncu ") for record in missing.values())
-
-
-def test_one_precision_is_enough(tmp_path: Path) -> None:
-    """A page with double-precision counters alone is not told to record operations."""
-    metrics = {f"{files.CORE}d{op}_pred_on.sum": ("inst", "1") for op in ("add", "mul", "fma")}
-    path = files.raw(tmp_path / "page.csv", files.Measured(metrics))
+    # A page with double-precision counters alone is not told to record operations.
+    path = files.raw(tmp_path / "double.csv", files.Measured(sums(dadd=1, dmul=1, dfma=1)))
     tables = [m.table for m in files.read(path).missing]
     assert "LAUNCHES.fp32_flops" not in tables
     assert "LAUNCHES.dur_ns" in tables
-
-
-def test_a_run_names_what_its_launches_lack(tmp_path: Path) -> None:
-    """perfkit.load keeps what single columns lack, also from the cache."""
-    path = files.raw(tmp_path / "page.csv", files.Measured({"gpu__time_duration.sum": ("ns", "5")}))
+    # perfkit.load keeps what single columns lack, also from the cache.
+    path = files.raw(tmp_path / "raw.csv", files.Measured({"gpu__time_duration.sum": ("ns", "5")}))
     first, second = perfkit.load(path), perfkit.load(path)
     assert first.missing == second.missing
     assert "LAUNCHES.dram_bytes" in {m.table for m in second.missing}

@@ -41,32 +41,29 @@ every_capture = pytest.mark.parametrize("name", CAPTURES)
 
 @cache
 def read(path: Path) -> Profile:
-    """A capture, read once for all tests."""
     return nsys.read(path)
 
 
 @pytest.fixture
 def capture(name: str, profiles: Path) -> Profile:
-    """The capture as read."""
     return read(profiles / "nsys" / name)
 
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    """What the capture's own database says."""
     stem = name.removesuffix(".sqlite")
     told: dict[str, Any] = json.loads((profiles / "golden" / "nsys" / f"{stem}.truth.json").read_text(encoding="utf-8"))
     return told
 
 
 def per_gpu(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The rows of each GPU, by its number as text."""
     return {str(gpu): rows for gpu, rows in frame.groupby("gpu")}
 
 
 @every_capture
 def test_rows_are_as_many_as_in_the_export(capture: Profile, truth: dict[str, Any]) -> None:
-    """No kernel, copy, memset or call is lost or made up."""
+    for table in TABLES:
+        assert capture.table(table) is TABLES[table].check(capture.table(table))
     if "tables" not in truth:
         pytest.skip("no row counts were taken of this form")
     for table, stored in ROWS.items():
@@ -76,15 +73,7 @@ def test_rows_are_as_many_as_in_the_export(capture: Profile, truth: dict[str, An
 
 
 @every_capture
-def test_tables_match_their_schema(capture: Profile) -> None:
-    """Whatever version wrote the export, every table has its columns and dtypes."""
-    for table in TABLES:
-        assert capture.table(table) is TABLES[table].check(capture.table(table))
-
-
-@every_capture
-def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
-    """Count, total time, first start, last end, streams, processes and graph kernels of each GPU are the export's."""
+def test_tables_of_each_gpu_and_launches(capture: Profile, truth: dict[str, Any]) -> None:
     found = per_gpu(capture.table("KERNELS"))
     assert {gpu for gpu, told in truth["devices"].items() if told["kernel_count"]} == set(found)
     for gpu, rows in found.items():
@@ -94,51 +83,20 @@ def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
         assert told["graph_kernels"] == rows["in_graph"].sum()
         assert set(rows["stream"]) <= set(told["streams"])
         assert set(told["pids"]) in (set(rows["process"]), set())
-
-
-@every_capture
-def test_kernel_names_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
-    """The names that take most time, with time and count, and the number of distinct names are the export's."""
-    for gpu, rows in per_gpu(capture.table("KERNELS")).items():
-        told = truth["devices"][gpu]
         by_name = rows.groupby("full_name", observed=True)["dur_ns"].agg(["sum", "size"])
-        assert told["n_distinct_demangled"] == len(by_name)
+        assert told["n_distinct_demangled"] == len(by_name) == rows["name"].nunique()
         for top in told["top5_demangled"]:
             assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
-        assert len(by_name) == rows["name"].nunique()
-
-
-@every_capture
-def test_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
-    """Count, bytes and time by direction, memsets among them, are the export's.
-
-    A migration of unified memory is a copy from managed to managed memory.
-    """
     for gpu, told in truth["devices"].items():
         rows = per_gpu(capture.table("COPIES")).get(gpu, TABLES["COPIES"].empty())
         expected = {d: (c["count"], c["bytes"], c["time_sum"]) for d, c in told["copies"].items()}
         if told["memset"]["count"]:
             expected["memset"] = (told["memset"]["count"], told["memset"]["bytes"], told["memset"]["time_sum"])
+        # A migration of unified memory is a copy from managed to managed memory.
         migrates = (rows["src_memory"] == "managed") & (rows["dst_memory"] == "managed")
         words = rows["direction"].astype(str)
         found = dict(list(rows.groupby(words.where(~migrates, "UM_" + words))))
         assert expected == {d: (len(part), part["bytes"].sum(), part["dur_ns"].sum()) for d, part in found.items()}
-
-
-@every_capture
-def test_kernels_find_their_launch(capture: Profile, truth: dict[str, Any]) -> None:
-    """Joined on process and correlation, as many kernels have a call as the export says, none has two."""
-    if "launch" not in truth:
-        pytest.skip("the export has no process to join on")
-    calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
-    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
-    assert truth["launch"]["kernels_with_api_row"] == (found["_merge"] == "both").sum()
-    assert truth["launch"]["kernels_without"] == (found["_merge"] == "left_only").sum()
-
-
-@every_capture
-def test_ranges(capture: Profile, truth: dict[str, Any]) -> None:
-    """Number of ranges, of distinct names, and time and count of the longest five are the export's, without MPI."""
     told = truth.get("nvtx", {"closed_ranges": 0, "distinct": 0, "top5": []})
     frame = capture.table("RANGES")
     with_tables = "gpubootcamp__mpi" in str(capture.capture["path"].iloc[0])  # elsewhere NVTX has a domain MPI
@@ -148,43 +106,12 @@ def test_ranges(capture: Profile, truth: dict[str, Any]) -> None:
     assert told["distinct"] == len(by_name)
     for top in told.get("top5", []):
         assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
-
-
-def test_calls_of_mpi(profiles: Path) -> None:
-    """Number and time of each function are those that SQL counts in the tables of MPI."""
-    path = profiles / "nsys" / "openhackathons-org__gpubootcamp__mpi_report1.sqlite"
-    query = "SELECT value, COUNT(*), SUM(end - start) FROM {} JOIN StringIds s ON s.id = textId GROUP BY value"
-    with closing(sqlite3.connect(path)) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'MPI_%_EVENTS'")]
-        counted = {name: tuple(rest) for table in tables for name, *rest in database.execute(query.format(table))}
-    frame = read(path).table("RANGES")
-    summed = frame[frame["domain"] == "MPI"].groupby("name", observed=True)["dur_ns"].agg(["count", "sum"])
-    assert counted == {str(name): tuple(row) for name, row in summed.T.items()}
-    assert "MPI_Sendrecv" in counted
-
-
-def test_calls_of_the_operating_system(profiles: Path) -> None:
-    """Number and time of each function are those that SQL counts, in the one capture with more of them than marks."""
-    path = profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
-    query = "SELECT value, COUNT(*), SUM(end - start) FROM OSRT_API JOIN StringIds s ON s.id = nameId GROUP BY value"
-    with closing(sqlite3.connect(path)) as database:
-        counted = {name: (count, ns) for name, count, ns in database.execute(query)}
-    del counted["OS runtime libraries profiling started"]
-    summed = read(path).table("OS_CALLS").groupby("name", observed=True)["dur_ns"].agg(["count", "sum"])
-    assert counted == {str(name): tuple(row) for name, row in summed.T.items()}
-
-
-@every_capture
-def test_samples(capture: Profile, truth: dict[str, Any]) -> None:
-    """Number and mean of every metric are the export's: percents over 100, clocks in Hz.
-
-    The means were taken of values as stored: clocks are wrapped to 32 bits again to compare.
-    """
     sets = truth.get("gpu_metrics", {"sets": {}})["sets"]
     frame = capture.table("SAMPLES")
     assert sum(m["n"] for told in sets.values() for m in told["metrics"].values()) == len(frame)
     for kind, told in sets.items():
         own = frame[frame["gpu"] == int(kind) & 0xFF]
+        # The means were taken of values as stored: clocks are wrapped to 32 bits again to compare.
         stored = own["value"].where(own["value"] < 2**31, own["value"] - 2**32)
         values = stored.groupby(own["metric"], observed=True).agg(["size", "mean"])
         assert len(told["metrics"]) == len(values)
@@ -193,12 +120,8 @@ def test_samples(capture: Profile, truth: dict[str, Any]) -> None:
             scale = 1 if spelled.endswith("Frequency") else 100
             assert metric["n"] == size
             assert pytest.approx(metric["mean_all"] / scale, rel=1e-12, abs=0) == mean
-
-
-@every_capture
-def test_devices(capture: Profile, truth: dict[str, Any]) -> None:
-    """The node's CUDA devices, numbered by CUDA (without its number as listed), with what the driver says of them."""
     listed = [g for g in truth.get("gpus", []) if g.get("smCount") != 0]
+    # The node's CUDA devices, numbered by CUDA; without its number as listed.
     expected = {g.get("id", i) if g.get("cuDevice") is None else g["cuDevice"]: g for i, g in enumerate(listed)}
     frame = capture.table("DEVICES").set_index("gpu")
     assert sorted(expected) == frame.index.tolist()
@@ -208,56 +131,67 @@ def test_devices(capture: Profile, truth: dict[str, Any]) -> None:
         for stored, column in {**columns, "memoryBandwidth": "memory_bytes_per_s"}.items():
             value = frame.loc[gpu, column]
             assert told.get(stored) == (None if pd.isna(value) else value)
-
-
-@every_capture
-def test_the_exporter_and_the_clock(capture: Profile, truth: dict[str, Any]) -> None:
-    """CAPTURE names the version that exported the file, and no event ends after the recording."""
     row = capture.capture.iloc[0]
     assert truth.get("version", {}).get("EXPORT_PRODUCT_VERSION", "") == row["tool_version"]
     assert pd.isna(row["t0_unix_ns"]) or row["t0_unix_ns"] > 1_500_000_000 * 10**9
     frames = [capture.table(table) for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES")]
     assert all((f["start_ns"] + f["dur_ns"]).max() <= row["dur_ns"] for f in frames if len(f))
+    if "launch" not in truth:
+        return  # the export has no process to join on
+    calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
+    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
+    assert truth["launch"]["kernels_with_api_row"] == (found["_merge"] == "both").sum()
+    assert truth["launch"]["kernels_without"] == (found["_merge"] == "left_only").sum()
 
 
-def test_gpus_are_numbered_by_cuda_not_by_listing(profiles: Path) -> None:
-    """On this node GPU id 0 is CUDA device 3: the ids run against the ordinals."""
-    capture = read(profiles / "nsys" / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
+CALLS = "SELECT value, COUNT(*), SUM(end - start) FROM {} JOIN StringIds s ON s.id = {} GROUP BY value"
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "text", "table"),
+    [
+        ("openhackathons-org__gpubootcamp__mpi_report1.sqlite", "MPI_%_EVENTS", "textId", "RANGES"),
+        ("openhackathons-org__AI-Profiler__baseline_nvtx.sqlite", "OSRT_API", "nameId", "OS_CALLS"),
+    ],
+)
+def test_calls_of_mpi_and_the_operating_system(name: str, stored: str, text: str, table: str, profiles: Path) -> None:
+    path = profiles / "nsys" / name
+    with closing(sqlite3.connect(path)) as database:
+        tables = database.execute(f"SELECT name FROM sqlite_master WHERE name LIKE '{stored}'").fetchall()
+        rows = [row for (one,) in tables for row in database.execute(CALLS.format(one, text))]
+    counted = {name: (calls, ns) for name, calls, ns in rows if name != "OS runtime libraries profiling started"}
+    frame = read(path).table(table)
+    calls = frame if table == "OS_CALLS" else frame[frame["domain"] == "MPI"]
+    summed = calls.groupby("name", observed=True)["dur_ns"].agg(["count", "sum"])
+    assert counted == {str(name): tuple(row) for name, row in summed.T.items()}
+    assert {"MPI_Sendrecv", "poll"} & set(counted)
+
+
+def test_gpus_peers_correlations_and_depths_of_real_captures(profiles: Path) -> None:
+    folder = profiles / "nsys"
+    capture = read(folder / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
     listed = nsys.tables.gpus(nsys.SqliteSource(capture.path), [])
-    assert {0: 3, 1: 2, 2: 1, 3: 0} == {gpu.number: gpu.ordinal for gpu in listed}
+    assert {0: 3, 1: 2, 2: 1, 3: 0} == {gpu.number: gpu.ordinal for gpu in listed}  # ids run against the ordinals
     assert {0} == set(capture.table("KERNELS")["gpu"])
-
-
-def test_peer_copies_name_both_gpus(profiles: Path) -> None:
-    """GPUs 0 and 3 sent each other 2,002 blocks over NVLink; no other copy has a peer."""
-    name = "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite"
-    frame = read(profiles / "nsys" / name).table("COPIES")
+    # GPUs 0 and 3 sent each other 2,002 blocks over NVLink; no other copy has a peer.
+    frame = read(folder / "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite").table("COPIES")
     peers = frame[frame["peer_gpu"] >= 0]
     assert {(0, 3): 2002, (3, 0): 2002} == peers.groupby(["gpu", "peer_gpu"]).size().to_dict()
     assert {"P2P"} == set(peers["direction"])
-
-
-def test_two_processes_share_correlation_ids(profiles: Path) -> None:
-    """78 ids belong to kernels of both processes, so a join needs the process."""
-    kernels = read(profiles / "nsys" / "GindaChen__nsys-ai__mfu_2gpu_before.sqlite").table("KERNELS")
+    # 78 ids belong to kernels of both processes, so a join needs the process.
+    kernels = read(folder / "GindaChen__nsys-ai__mfu_2gpu_before.sqlite").table("KERNELS")
     assert [144, 145] == sorted(kernels["process"].unique())
     assert 78 == (kernels.groupby("correlation")["process"].nunique() == 2).sum()
-
-
-def test_depths_of_a_training_run(profiles: Path) -> None:
-    """Epochs are outermost, training and testing inside them, and no depth is skipped."""
     frame = read(profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite").table("RANGES")
     depth = frame.groupby("name", observed=True)["depth"].agg(["min", "max"])
-    assert {"Epoch 2": [0, 0], "Train": [1, 1], "Test": [1, 1]} == {
-        name: depth.loc[name].tolist() for name in ("Epoch 2", "Train", "Test")
-    }
+    expected = {"Epoch 2": [0, 0], "Train": [1, 1], "Test": [1, 1]}
+    assert expected == {name: depth.loc[name].tolist() for name in expected}
     for _, rows in frame.groupby(["thread", "domain"], observed=True):
         assert set(range(rows["depth"].max() + 1)) == set(rows["depth"])
 
 
 @pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
 def test_an_arrowdir_is_read_like_the_parquetdir(new: Callable[..., Any], profiles: Path, tmp_path: Path) -> None:
-    """The vendor's parquetdir rewritten as Arrow IPC files or streams gives the same tables."""
     source = profiles / "nsys" / "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir"
     for file in source.glob("*.parquet"):
         table = pq.read_table(file)
@@ -269,7 +203,6 @@ def test_an_arrowdir_is_read_like_the_parquetdir(new: Callable[..., Any], profil
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
-    """A capture loaded from its copies is the capture as read, and loading leaves no file beside it."""
     path = profiles / "nsys" / name
     for _ in range(2):
         run = perfkit.load(path)
@@ -282,7 +215,6 @@ def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
 def test_broken_files_say_what_they_are(
     name: str, words: str, profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every kind of broken file that occurs in public repositories has a message of its own, with its path."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ReadError, match=f"{name}: .*{words}"):
         perfkit.load(profiles / "nsys" / name)

@@ -16,17 +16,38 @@ from readers.nsys_files import HOST, Write, every_form, values
 from perfkit.readers import nsys
 from perfkit.readers.nsys.tables import canonical
 
+UNNAMED = "unnamed (string {})"
+
 
 @every_form
-def test_kernels_are_read_with_launch_shape(write: Write, tmp_path: Path) -> None:
-    """2 x 3 x 4 blocks of 32 x 2 x 1 threads, 16 + 1024 bytes of shared memory, 40 registers."""
+def test_kernels_are_read(write: Write, tmp_path: Path) -> None:
     frame = made.table(tmp_path, "KERNELS", made.kernel(-5, 20), write=write)
     columns = ("start_ns", "dur_ns", "grid_blocks", "block_threads", "shared_bytes", "registers")
+    # 2 x 3 x 4 blocks of 32 x 2 x 1 threads, 16 + 1024 bytes of shared memory.
     assert [[-5, 25, 24, 64, 1040, 40]] == values(frame, *columns)
+    high, pid, tid = 1 << 56, 0xFFFFFD, 0xFFFFFB  # global ids beyond 2**53, where float64 is not exact
+    rows = {
+        made.KERNEL: [made.kernel(0, 1, globalPid=high | pid << 24), made.kernel(1, 2, globalPid=None)],
+        made.RUNTIME: [made.call(0, 1, globalTid=high | pid << 24 | tid)],
+    }
+    profile = made.read(tmp_path, rows, write)
+    assert [pid, -1] == values(profile.table("KERNELS"), "process")
+    assert [[pid, tid]] == values(profile.table("API_CALLS"), "process", "thread")
+    # Nodes of a graph, of whatever id, are marked and share the correlation of its launch.
+    nodes = (
+        0,
+        5,
+        1 << 62,
+        -(1 << 63) if write is made.sqlite else 1 << 63,
+        None,
+    )  # SQLite has no 2**63; NULL: no graph
+    rows = [made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)]
+    frame = made.table(tmp_path, "KERNELS", *rows, write=write)
+    assert [[True, 9]] * 4 + [[False, 9]] == values(frame, "in_graph", "correlation")
 
 
-def test_kernels_are_told_apart_by_demangled_names(tmp_path: Path) -> None:
-    """Every CUTLASS kernel has the short name Kernel; where the demangled name is NULL, the short one is taken."""
+def test_names_and_processes_of_kernels(tmp_path: Path) -> None:
+    # Every CUTLASS kernel has the short name Kernel; where the demangled name is NULL, the short one is taken.
     full = [
         f"void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_{t}_nn_align4>(T1::Params)" for t in ("64x64", "128x64")
     ]
@@ -34,35 +55,41 @@ def test_kernels_are_told_apart_by_demangled_names(tmp_path: Path) -> None:
     frame = made.table(tmp_path, "KERNELS", *rows)
     assert [*full, "plain"] == frame["full_name"].tolist()
     assert (3, ["gemm", "gemm"]) == (frame["name"].nunique(), frame["family"].tolist()[:2])
+    # User names in other encodings occur; the rest of the name is kept.
+    (tmp_path / "other").mkdir()
+    strings = [{"id": 1, "value": b"caf\xe9_kernel"}, {"id": 2, "value": "fine"}]
+    tables = {made.KERNEL: [made.kernel(0, 1, demangledName=1)], "StringIds": strings}
+    path = made.read(tmp_path / "other", tables).path
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE StringIds SET value = CAST(value AS TEXT)")
+    assert ["caf�_kernel"] == nsys.read(path).table("KERNELS")["full_name"].tolist()
+    for callers, process in [([(42, 1), (42, 2)], 42), ([(42, 1), (43, 1)], -1)]:
+        calls = [made.call(0, 1, pid=p, tid=t) for p, t in callers]
+        tables = {made.KERNEL: made.without([made.kernel(0, 1)], "globalPid"), made.RUNTIME: calls}
+        tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = [{"start": 0, "end": 5}]
+        profile = made.read(tmp_path, tables)
+        assert [process] == values(profile.table("KERNELS"), "process")
+        assert profile.notes[0].startswith("kernels carry no process")
+        assert any("--cuda-graph-trace=node" in note for note in profile.notes)  # these graphs were recorded as a whole
+
+
+STRINGS = {  # the texts, ids that are asked for, their names, and whether a note says that StringIds holds no text
+    # An id without text keeps its row: the name says which string is absent.
+    "not stored": ([(77, None), (79, "other")], [77, 78, None], [*map(UNNAMED.format, (77, 78)), "unnamed"], False),
+    # An id with two texts, or a negative one, names nothing certain; twice the same text is one name.
+    "ambiguous": (
+        [(1, "a"), (1, "b"), (2, "c"), (2, "c"), (None, "d"), (-5, "e")],
+        *([1, 2, 4], [UNNAMED.format(1), "c", UNNAMED.format(4)], False),
+    ),
+    "stored twice": ([(1, "work"), (2, "work")], [1, 2], ["work", "work"], False),  # rows are grouped by the text
+    **{f"{value!r}": ([(1, value)], [1], [UNNAMED.format(1)], True) for value in (7, 1.5, b"\xff\x00")},
+}
 
 
 @every_form
-@pytest.mark.parametrize(
-    ("strings", "ids", "names", "told"),
-    [
-        # An id without text keeps its row: the name says which string is absent.
-        ([(77, None), (79, "other")], [77, 78, None], ["unnamed (string 77)", "unnamed (string 78)", "unnamed"], False),
-        # An id with two texts, or a negative one, names nothing certain; twice the same text is one name.
-        (
-            [(1, "a"), (1, "b"), (2, "c"), (2, "c"), (None, "d"), (-5, "e")],
-            [1, 2, 4],
-            ["unnamed (string 1)", "c", "unnamed (string 4)"],
-            False,
-        ),
-        ([(1, "work"), (2, "work")], [1, 2], ["work", "work"], False),  # rows are grouped by the text
-        *(([(1, value)], [1], ["unnamed (string 1)"], True) for value in (7, 1.5, b"\xff\x00")),
-    ],
-    ids=["not stored", "ambiguous", "stored twice", "number", "fraction", "bytes"],
-)
-def test_names_are_the_texts_of_their_ids(
-    write: Write,
-    strings: list[tuple[int | None, object]],
-    ids: list[int | None],
-    names: list[str],
-    told: bool,
-    tmp_path: Path,
-) -> None:
-    """No row is lost for its name; a note says when StringIds holds what is no text."""
+@pytest.mark.parametrize("case", STRINGS)
+def test_names_are_the_texts_of_their_ids(write: Write, case: str, tmp_path: Path) -> None:
+    strings, ids, names, told = STRINGS[case]
     tables = {
         made.KERNEL: [made.kernel(i, i + 1, demangledName=n, shortName=None) for i, n in enumerate(ids)],
         made.RUNTIME: [made.call(i, i + 1, nameId=n) for i, n in enumerate(ids)],
@@ -75,71 +102,17 @@ def test_names_are_the_texts_of_their_ids(
     assert told == any("StringIds" in note and "called unnamed" in note for note in profile.notes)
 
 
-def test_text_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
-    """User names in other encodings occur; the rest of the name is kept."""
-    strings = [{"id": 1, "value": b"caf\xe9_kernel"}, {"id": 2, "value": "fine"}]
-    path = made.read(tmp_path, {made.KERNEL: [made.kernel(0, 1, demangledName=1)], "StringIds": strings}).path
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE StringIds SET value = CAST(value AS TEXT)")
-    assert ["caf�_kernel"] == nsys.read(path).table("KERNELS")["full_name"].tolist()
-
-
 @every_form
-def test_process_and_thread_ids_are_exact(write: Write, tmp_path: Path) -> None:
-    """Global ids beyond 2**53, where float64 is not exact, give process and thread ids to the last bit."""
-    high, pid, tid = 1 << 56, 0xFFFFFD, 0xFFFFFB
-    rows = {
-        made.KERNEL: [made.kernel(0, 1, globalPid=high | pid << 24), made.kernel(1, 2, globalPid=None)],
-        made.RUNTIME: [made.call(0, 1, globalTid=high | pid << 24 | tid)],
-    }
-    profile = made.read(tmp_path, rows, write)
-    assert [pid, -1] == values(profile.table("KERNELS"), "process")
-    assert [[pid, tid]] == values(profile.table("API_CALLS"), "process", "thread")
-
-
-@pytest.mark.parametrize(("callers", "process"), [([(42, 1), (42, 2)], 42), ([(42, 1), (43, 1)], -1)])
-def test_kernels_without_a_process_belong_to_the_only_one(
-    callers: list[tuple[int, int]], process: int, tmp_path: Path
-) -> None:
-    """A cut-down export without globalPid: theirs is the one process that made CUDA calls, unknown among two."""
-    calls = [made.call(0, 1, pid=p, tid=t) for p, t in callers]
-    profile = made.read(tmp_path, {made.KERNEL: made.without([made.kernel(0, 1)], "globalPid"), made.RUNTIME: calls})
-    assert [process] == values(profile.table("KERNELS"), "process")
-    assert profile.notes[0].startswith("kernels carry no process")
-
-
-@every_form
-def test_kernels_of_a_graph_share_the_correlation_of_its_launch(write: Write, tmp_path: Path) -> None:
-    """Nodes of a graph, of whatever id, are marked; NULL is no graph. SQLite stores 2**63 as a negative number."""
-    nodes = (0, 5, 1 << 62, -(1 << 63) if write is made.sqlite else 1 << 63, None)
-    rows = [made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)]
-    frame = made.table(tmp_path, "KERNELS", *rows, write=write)
-    assert [[True, 9]] * 4 + [[False, 9]] == values(frame, "in_graph", "correlation")
-
-
-def test_graphs_recorded_as_a_whole_are_noted(tmp_path: Path) -> None:
-    """With --cuda-graph-trace=graph the kernels of graphs are not recorded: a note says how to."""
-    graphs = {"CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [{"start": 0, "end": 5}]}
-    (note,) = made.read(tmp_path, {**graphs, made.KERNEL: [made.kernel(0, 1)]}).notes
-    assert "--cuda-graph-trace=node" in note
-
-
-@every_form
-@pytest.mark.parametrize("table", ["KERNELS", "COPIES", "API_CALLS", "OS_CALLS"])
-def test_a_row_without_its_times_has_an_impossible_length(write: Write, table: str, tmp_path: Path) -> None:
-    """A row whose start or end is NULL gets -1 ns, and no start of the capture's: it is never taken for a short one."""
-    work = {"KERNELS": made.kernel, "COPIES": made.copy, "API_CALLS": made.call, "OS_CALLS": made.system_call}[table]
-    rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
-    frame = made.handed_on(tmp_path, table, *rows, write=write)
-    assert [[-(2**63), -1], [50, -1], [50, 10]] == sorted(values(frame, "start_ns", "dur_ns"))
-
-
-@every_form
-def test_lengths_and_sizes_do_not_wrap_around(write: Write, tmp_path: Path) -> None:
-    """An absurd end is handed on as it is; a difference, product or sum beyond 64 bits is -1, as is a negative factor.
-
-    Device numbers beyond 32 bits, or negative, become one that cannot be; what is not recorded stays -1.
-    """
+def test_what_is_null_or_beyond_64_bits_is_impossible(write: Write, tmp_path: Path) -> None:
+    # A row without a start or an end gets -1 ns, and no start of the capture's.
+    for table in ["KERNELS", "COPIES", "API_CALLS", "OS_CALLS"]:
+        work = {"KERNELS": made.kernel, "COPIES": made.copy, "API_CALLS": made.call, "OS_CALLS": made.system_call}[
+            table
+        ]
+        rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
+        frame = made.handed_on(tmp_path, table, *rows, write=write)
+        assert [[-(2**63), -1], [50, -1], [50, 10]] == sorted(values(frame, "start_ns", "dur_ns"))
+    # An absurd end is handed on; differences, products and sums beyond 64 bits, and devices beyond 32, cannot be.
     huge = {"gridX": 2**31, "gridY": 2**31, "gridZ": 2**31, "blockX": 2**40, "blockY": 2**24}
     sums = {"gridX": None, "staticSharedMemory": 2**62, "dynamicSharedMemory": 2**62}
     rows = [
@@ -149,35 +122,46 @@ def test_lengths_and_sizes_do_not_wrap_around(write: Write, tmp_path: Path) -> N
         made.kernel(5, 9, deviceId=-(2**63)),
     ]
     frame = made.handed_on(tmp_path, "KERNELS", *rows, write=write).sort_values("start_ns")
-    columns = ("start_ns", "dur_ns", "gpu", "grid_blocks", "block_threads", "shared_bytes")
     assert [
         [-(2**62), -1, -(2**31), -1, 64, -1],
         [5, 4, -(2**31), 24, 64, 1040],
         [100, 2**62 - 100, -1, -1, -1, 1040],
         [2**63 - 1, 1 - 2**63, -(2**31), None, 64, -1],
-    ] == values(frame, *columns)
+    ] == values(frame, "start_ns", "dur_ns", "gpu", "grid_blocks", "block_threads", "shared_bytes")
 
 
-@pytest.mark.parametrize("table", ["TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"])
-@pytest.mark.parametrize(
-    "rows",
-    [
-        made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice"),
-        [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)],
-    ],
-    ids=["as up to 2021", "ordinals that repeat"],
-)
-def test_gpus_without_ordinals_are_numbered_by_id(tmp_path: Path, table: str, rows: list[made.Row]) -> None:
-    """Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice.
-
-    Two GPUs cannot both be device 0 of the node: then their ids number them, too.
-    """
-    assert [0, 1] == values(made.read(tmp_path, {table: rows}).table("DEVICES"), "gpu")
+def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
+    for table in ["TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"]:
+        for rows in [
+            # Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice.
+            made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice"),
+            [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)],  # two GPUs cannot both be device 0 of the node
+        ]:
+            assert [0, 1] == values(made.read(tmp_path, {table: rows}).table("DEVICES"), "gpu")
+    # On a node that lists GPU id 0 as CUDA device 1, the kernels of device 1 ran on the one named so.
+    gpus = [made.gpu(0, cuDevice=1, name="A40"), made.gpu(1, cuDevice=0, name="A100")]
+    tables = {"TARGET_INFO_GPU": gpus, made.KERNEL: [made.kernel(0, 1, deviceId=1)]}
+    profile = nsys.read(made.sqlite(tmp_path / "a", tables))
+    assert ["A100", "A40"] == values(profile.table("DEVICES"), "name")
+    assert [1] == values(profile.table("KERNELS"), "gpu")
+    # Two processes that each see one GPU as device 0 ran on the two that TARGET_INFO_CUDA_DEVICE names.
+    tables |= {
+        "TARGET_INFO_CUDA_DEVICE": [{"gpuId": g, "cudaId": 0, "pid": p} for g, p in ((1, 7), (0, 8))],
+        made.KERNEL: [made.kernel(0, 1, pid=7), made.kernel(1, 2, pid=8)],
+        made.MEMCPY: [made.copy(5, 6, kind=10, pid=8, srcDeviceId=0, dstDeviceId=3)],
+    }
+    profile = nsys.read(made.sqlite(tmp_path / "b", tables))
+    assert [[7, 0], [8, 1]] == sorted(values(profile.table("KERNELS"), "process", "gpu"))
+    assert [[1, 3]] == values(profile.table("COPIES"), "gpu", "peer_gpu")
+    # Different GPUs without CUDA numbers: their order is used, and a note says so; equal ones need none.
+    rows = [made.gpu(i, cuDevice=None, name=name) for i, name in enumerate(("A40", "A100"))]
+    (note,) = made.read(tmp_path, {"TARGET_INFO_GPU": rows}).notes
+    assert "which listed GPU is which" in note
 
 
 @every_form
 def test_devices_are_described_as_far_as_they_are(write: Write, tmp_path: Path) -> None:
-    """Exports of old V100 reports know the name alone: no peak is made up. Adapters with 0 SMs are no CUDA devices."""
+    # Exports of old V100 reports know the name alone: no peak is made up. Adapters with 0 SMs are no CUDA devices.
     stored = ("cuDevice", "smCount", "totalMemory", "memoryBandwidth", "clockRate", "computeMajor", "computeMinor")
     adapter = made.gpu(2, name="Intel(R) HD Graphics 630", smCount=0, cuDevice=0)
     rows = (adapter, made.gpu(1, name="Tesla V100", **dict.fromkeys(stored)), made.gpu(0))
@@ -187,40 +171,12 @@ def test_devices_are_described_as_far_as_they_are(write: Write, tmp_path: Path) 
     assert [described, [1, "Tesla V100", "", None, None, None, None]] == values(frame, *columns)
 
 
-def test_the_ordinal_is_cu_device_not_the_id(tmp_path: Path) -> None:
-    """On a node that lists GPU id 0 as CUDA device 1, the kernels of device 1 ran on the one named so."""
-    gpus = [made.gpu(0, cuDevice=1, name="A40"), made.gpu(1, cuDevice=0, name="A100")]
-    profile = made.read(tmp_path, {"TARGET_INFO_GPU": gpus, made.KERNEL: [made.kernel(0, 1, deviceId=1)]})
-    assert ["A100", "A40"] == values(profile.table("DEVICES"), "name")
-    assert [1] == values(profile.table("KERNELS"), "gpu")
-
-
-def test_each_process_may_number_devices_for_itself(tmp_path: Path) -> None:
-    """Two processes that each see one GPU as device 0 ran on the two that TARGET_INFO_CUDA_DEVICE names."""
-    tables = {
-        "TARGET_INFO_GPU": [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)],
-        "TARGET_INFO_CUDA_DEVICE": [{"gpuId": g, "cudaId": 0, "pid": p} for g, p in ((1, 7), (0, 8))],
-        made.KERNEL: [made.kernel(0, 1, pid=7), made.kernel(1, 2, pid=8)],
-        made.MEMCPY: [made.copy(5, 6, kind=10, pid=8, srcDeviceId=0, dstDeviceId=3)],
-    }
-    profile = made.read(tmp_path, tables)
-    assert [[7, 0], [8, 1]] == sorted(values(profile.table("KERNELS"), "process", "gpu"))
-    assert [[1, 3]] == values(profile.table("COPIES"), "gpu", "peer_gpu")
-
-
-def test_a_listing_that_does_not_say_which_is_which_is_noted(tmp_path: Path) -> None:
-    """Different GPUs without CUDA numbers: their order is used, and a note says so; equal ones need none."""
-    rows = [made.gpu(i, cuDevice=None, name=name) for i, name in enumerate(("A40", "A100"))]
-    (note,) = made.read(tmp_path, {"TARGET_INFO_GPU": rows}).notes
-    assert "which listed GPU is which" in note
-
-
 KINDS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
 MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown", "unknown"]
 
 
-def test_kinds_need_no_enum_table(tmp_path: Path) -> None:
-    """CUPTI's copy kinds 0 to 13 (from 11 on of managed memory) and memory kinds 0 to 7 have names; NULL is missing."""
+def test_kinds_bytes_and_peers_of_copies(tmp_path: Path) -> None:
+    # CUPTI's copy kinds 0 to 13 (from 11 on of managed memory) and memory kinds 0 to 7 have names; NULL is missing.
     copies = [made.copy(k, k + 1, kind=k) for k in range(15)]
     memories = [made.copy(k + 20, k + 21, srcKind=k, dstKind=None) for k in range(9)]
     frame = made.table(tmp_path, "COPIES", *copies, *memories)
@@ -228,76 +184,55 @@ def test_kinds_need_no_enum_table(tmp_path: Path) -> None:
     managed = frame["src_memory"].eq("managed") & frame["dst_memory"].eq("managed")
     assert [11, 12, 13] == frame.index[managed].tolist()
     assert [[memory, None] for memory in MEMORIES] == values(frame, "src_memory", "dst_memory")[15:]
+    # A copy whose bytes are NULL gets -1, not 0; an export that records no bytes has 0.
+    assert [-1] == values(made.handed_on(tmp_path, "COPIES", made.copy(0, 1, bytes=None)), "bytes")
+    path = made.sqlite(tmp_path / "none", {made.MEMCPY: made.without([made.copy(0, 1)], "bytes")})
+    assert [0] == values(nsys.read(path).table("COPIES"), "bytes")
+    # Whichever side ran the copy, the peer is the other one; copies within a device have none.
+    sides = {"srcDeviceId": 0, "dstDeviceId": 3}
+    rows = [
+        made.copy(i, 9, kind=kind, deviceId=gpu, **sides) for i, (kind, gpu) in enumerate([(10, 0), (10, 3), (8, 0)])
+    ]
+    frame = nsys.read(made.sqlite(tmp_path / "peers", {made.MEMCPY: rows})).table("COPIES")
+    assert [[0, -1], [0, 3], [3, 0]] == sorted(values(frame, "gpu", "peer_gpu"))
 
 
 @every_form
-def test_memsets_stand_beside_copies(write: Write, tmp_path: Path) -> None:
-    """A memset is a row of COPIES with the bytes set, the memory set, and no source, also without any copy."""
+def test_copies_and_memsets_are_read(write: Write, tmp_path: Path) -> None:
+    # A memset is a row of COPIES with the bytes set, the memory set, and no source, also without any copy.
     frame = made.table(tmp_path, "COPIES", made.copy(0, 8), write=write, **{made.MEMSET: [made.memset(3, 5, bytes=64)]})
     rows = values(frame, "direction", "bytes", "dur_ns", "src_memory", "dst_memory")
     assert [["H2D", 4096, 8, "pageable", "device"], ["memset", 64, 2, None, "device"]] == rows
     alone = nsys.read(write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}))
     assert [["memset", None]] == values(alone.table("COPIES"), "direction", "dst_memory")
-
-
-@every_form
-def test_kinds_that_cuda_does_not_have_are_unknown(write: Write, tmp_path: Path) -> None:
-    """A negative or absurd kind of copy or memory is unknown: it is no memset, and no kind counted from the end."""
-    odd = (-1, -3, 2**40, -(2**62))
+    odd = (-1, -3, 2**40, -(2**62))  # no memset, and no kind counted from the end
     # SQLite alone writes kinds of copies with a sign.
     kinds = [k + 2**64 if k < 0 and write is not made.sqlite else k for k in odd]
     rows = [made.copy(i, i + 1, kind=k, srcKind=s) for i, (k, s) in enumerate(zip(kinds, odd, strict=True))]
     frame = made.table(tmp_path, "COPIES", *rows, write=write, **{made.MEMSET: [made.memset(90, 91, memKind=-9)]})
     assert ["unknown"] * 4 + ["memset"] == values(frame, "direction")
-    assert [[None, "device"], *[["unknown", "device"]] * 3, [None, "unknown"]] == values(
-        frame, "src_memory", "dst_memory"
-    )
+    sides = [[None, "device"], *[["unknown", "device"]] * 3, [None, "unknown"]]
+    assert sides == values(frame, "src_memory", "dst_memory")
 
 
-def test_bytes_that_are_null_are_impossible(tmp_path: Path) -> None:
-    """A copy whose bytes are NULL gets -1, not 0; an export that records no bytes has 0."""
-    assert [-1] == values(made.handed_on(tmp_path, "COPIES", made.copy(0, 1, bytes=None)), "bytes")
-    path = made.sqlite(tmp_path / "none", {made.MEMCPY: made.without([made.copy(0, 1)], "bytes")})
-    assert [0] == values(nsys.read(path).table("COPIES"), "bytes")
-
-
-def test_a_peer_copy_names_the_other_gpu(tmp_path: Path) -> None:
-    """Whichever side ran the copy, the peer is the other one; copies within a device have none."""
-    sides = {"srcDeviceId": 0, "dstDeviceId": 3}
-    rows = [
-        made.copy(i, i + 1, kind=kind, deviceId=gpu, **sides)
-        for i, (kind, gpu) in enumerate([(10, 0), (10, 3), (8, 0)])
-    ]
-    frame = made.table(tmp_path, "COPIES", *rows)
-    assert [[0, -1], [0, 3], [3, 0]] == sorted(values(frame, "gpu", "peer_gpu"))
-
-
-CALLS = {
-    "cudaLaunchKernel_v7000": "cudaLaunchKernel",
-    "cudaLaunchKernel_ptsz_v7000": "cudaLaunchKernel",
+CALLS = {  # _v7000, _ptsz and _ptds say how a call was compiled, not which it is
+    **dict.fromkeys(("cudaLaunchKernel_v7000", "cudaLaunchKernel_ptsz_v7000"), "cudaLaunchKernel"),
     "cudaStreamIsCapturing_v10000": "cudaStreamIsCapturing",
     "cudaMemcpyAsync_ptsz_v7000": "cudaMemcpyAsync",
     "cudaMemcpy_ptds_v7000": "cudaMemcpy",
     "cuLaunchKernel": "cuLaunchKernel",
-    "cuMemcpyDtoHAsync_v2_ptsz": "cuMemcpyDtoHAsync",
     "cuMemAlloc_v2": "cuMemAlloc",
+    "cuMemcpyDtoHAsync_v2_ptsz": "cuMemcpyDtoHAsync",
     "my_v2_function": "my_v2_function",
 }
 
 
-def test_calls_are_named_without_version_and_stream_mode(tmp_path: Path) -> None:
-    """_v7000, _ptsz and _ptds say how a call was compiled, not which it is: both ways are counted together."""
+def test_calls_of_cuda_and_of_the_operating_system(tmp_path: Path) -> None:
     names = made.table(tmp_path, "API_CALLS", *(made.call(i, i + 1, n) for i, n in enumerate(CALLS)))["name"]
     assert [*CALLS.values()] == names.tolist()
     assert sorted(set(CALLS.values())) == sorted(names.cat.categories)
-
-
-def test_calls_of_the_operating_system_are_a_table_of_their_own(tmp_path: Path) -> None:
-    """What --trace=osrt intercepted, without nsys's own marks."""
-    marks = [
-        made.system_call(at, at, f"OS runtime libraries profiling {what}")
-        for at, what in ((0, "started"), (99, "finished"))
-    ]
+    own = [(0, "started"), (99, "finished")]  # nsys's own marks are none
+    marks = [made.system_call(at, at, f"OS runtime libraries profiling {what}") for at, what in own]
     rows = [marks[0], made.system_call(50, 90, "fsync", tid=2), made.system_call(10, 40, "write"), marks[1]]
     profile = made.read(tmp_path, {made.SYSTEM: rows})
     found = values(profile.table("OS_CALLS"), "process", "thread", "start_ns", "dur_ns", "name")
@@ -307,7 +242,6 @@ def test_calls_of_the_operating_system_are_a_table_of_their_own(tmp_path: Path) 
 
 @every_form
 def test_calls_are_sorted_by_thread_and_start(write: Write, tmp_path: Path) -> None:
-    """Calls of several threads come by process, thread and start, whatever the order in the export."""
     rows = [made.call(s, s + 2, pid=p, tid=t) for p, t, s in ((2, 1, 0), (1, 9, 7), (1, 8, 9), (1, 9, 3))]
     frame = made.table(tmp_path, "API_CALLS", *rows, write=write)
     expected = [[1, 8, 9, 2], [1, 9, 3, 2], [1, 9, 7, 2], [2, 1, 0, 2]]
@@ -318,59 +252,65 @@ CAPTURE_END = 10**6  # ns, the duration of made.session()
 
 
 def by_name(frame: pd.DataFrame, *columns: str) -> dict[str, Any]:
-    """Columns of RANGES, by the name of the range."""
     return dict(zip(frame["name"], values(frame, *columns), strict=True))
 
 
 @every_form
-def test_text_is_inline_or_by_id(write: Write, tmp_path: Path) -> None:
-    """A range is named by its text, else by the string of its textId; text wins; neither is unnamed."""
+def test_ranges_are_read(write: Write, tmp_path: Path) -> None:
+    # A range is named by its text, else by the string of its textId; text wins; neither is unnamed.
     torch = "aten::mm, seq = 12, op_id = 3, sizes = [[2, 3], [3, 4]]"  # kept as written
     texts = [("inline", None), (None, "registered"), ("both", "other"), (None, None), (torch, None)]
     rows = [made.event(i, 9, text, textId=stored) for i, (text, stored) in enumerate(texts)]
     frame = made.table(tmp_path, "RANGES", *rows, write=write)
     assert ["inline", "registered", "both", "unnamed", torch] == values(frame, "name")
-
-
-@pytest.mark.parametrize("column", ["text", "textId"])
-def test_either_column_of_text_may_be_absent(tmp_path: Path, column: str) -> None:
-    """Old exports have no textId, and all texts may be registered strings."""
-    rows = made.without([made.event(0, 9, "step", textId="step")], column)
-    assert ["step"] == values(made.table(tmp_path, "RANGES", *rows), "name")
-
-
-@every_form
-def test_ranges_and_marks_are_told_apart(write: Write, tmp_path: Path) -> None:
-    """Event types 59, 60 and 34 are push_pop, start_end and mark; names of threads and categories are no ranges.
-
-    A start_end range that ends on another thread (endGlobalTid) belongs to where it began.
-    """
+    for column in ("text", "textId"):  # old exports have no textId, and all texts may be registered strings
+        rows = made.without([made.event(0, 9, "step", textId="step")], column)
+        assert ["step"] == values(nsys.read(write(tmp_path / column, {made.NVTX: rows})).table("RANGES"), "name")
+    # Names of threads and categories are no ranges; a range that ends on another thread belongs to where it began.
     types = (made.PUSH_POP, made.START_END, made.MARK, 33, 39, 75)
     elsewhere = {"tid": 3, "endGlobalTid": made.process(1) | 4}
     rows = [made.event(t, None if t == made.MARK else t + 5, f"{t}", eventType=t, **elsewhere) for t in types]
     frame = made.table(tmp_path, "RANGES", *rows, write=write)
     expected = {"59": ["push_pop", 5, 3], "60": ["start_end", 5, 3], "34": ["mark", 0, 3]}
     assert expected == by_name(frame, "kind", "dur_ns", "thread")
-
-
-def test_names_alone_are_no_ranges(tmp_path: Path) -> None:
-    """A capture whose NVTX events only name threads and domains has no ranges recorded."""
-    rows = [made.event(0, None, "main", eventType=39), made.event(0, None, "domain", eventType=made.DOMAIN)]
-    profile = made.read(tmp_path, {made.NVTX: rows})
+    profile = nsys.read(write(tmp_path / "names alone", {made.NVTX: rows[4:]}))
     assert "RANGES" not in profile.loaders
     assert "RANGES" in [m.table for m in profile.missing]
 
 
-def test_ranges_never_closed_end_with_the_capture(tmp_path: Path) -> None:
-    """An open range lasts to the end of the recording; one that opened after it has no length."""
+def test_ends_domains_and_depths_of_ranges(tmp_path: Path) -> None:
+    # An open range lasts to the end of the recording; one that opened after it has no length.
     rows = [made.event(100, None, "open"), made.event(CAPTURE_END + 5, None, "late"), made.event(7, 9, "closed")]
     expected = {"open": CAPTURE_END - 100, "late": 0, "closed": 2}
     assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "dur_ns")
+    # Domain 1 of one process is not domain 1 of another; 0 is the default; an unnamed one keeps its number.
+    named = {"eventType": made.DOMAIN, "domainId": 1}
+    created = [made.event(0, None, name, pid=pid, **named) for pid, name in ((1, "NCCL"), (2, "TorchOps"))]
+    expected = {(1, 1): "NCCL", (2, 1): "TorchOps", (1, 0): "", (1, None): "", (2, 5): "domain 5"}
+    rows = [made.event(i, i + 1, f"{key}", pid=key[0], domainId=key[1]) for i, key in enumerate(expected)]
+    found = by_name(made.table(tmp_path, "RANGES", *created, *rows), "domain")
+    assert {f"{key}": domain for key, domain in expected.items()} == found
+    # Ranges elsewhere, start_end ranges and marks enclose nothing.
+    changes = ({"tid": 2}, {"pid": 2}, {"domainId": 3}, {"eventType": made.START_END}, {"eventType": made.MARK})
+    outer = [made.event(0, 100, "outer", **change) for change in changes]
+    assert [0] * 6 == values(made.table(tmp_path, "RANGES", *outer, made.event(10, 20, "inner")), "depth")
+    for spans in [  # start, end and expected depth of each range, worked by hand
+        # The step holds one and two, which holds a and b; the next step nothing.
+        [(0, 100, 0), (0, 40, 1), (40, 100, 1), (40, 41, 2), (90, 100, 2), (100, 101, 0)],
+        # Two ranges of the same times enclose one the other, in the order of the export.
+        [(0, 9, 0), (0, 9, 1)],
+        # On a coarse clock short ranges have no length: that at 10 does not enclose [10, 20). Those at 20, when this
+        # is over, lie in the outer range alone; that at 100 lies in none.
+        [(0, 100, 0), (10, 10, 2), (10, 20, 1), (20, 20, 1), (20, 20, 1), (100, 100, 0)],
+    ]:
+        rows = [made.event(start, end, f"{i}") for i, (start, end, _) in enumerate(spans)]
+        expected = {f"{i}": depth for i, (*_, depth) in enumerate(spans)}
+        assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "depth")
 
 
 @every_form
-def test_mpi_calls_are_ranges(write: Write, tmp_path: Path) -> None:
-    """Each table of MPI calls gives ranges of domain MPI with the function's name, with NVTX ranges or alone."""
+def test_mpi_calls_are_ranges_and_impossible_ranges_enclose_nothing(write: Write, tmp_path: Path) -> None:
+    # Each table of MPI calls gives ranges of domain MPI with the function's name, with NVTX ranges or alone.
     names = {"OTHER": "MPI_Init", "P2P": "MPI_Sendrecv", "COLLECTIVES": "MPI_Bcast", "START_WAIT": "MPI_Wait"}
     calls = {
         f"MPI_{kind}_EVENTS": [{"start": at, "end": at + 5, "globalTid": made.process(1) | 2, "textId": name}]
@@ -381,59 +321,11 @@ def test_mpi_calls_are_ranges(write: Write, tmp_path: Path) -> None:
     assert expected == by_name(alone, "domain", "kind", "dur_ns", "thread")
     both = made.table(tmp_path, "RANGES", made.event(0, 90, "exchange"), write=write, **calls)
     assert {**expected, "exchange": ["", "push_pop", 90, 1]} == by_name(both, "domain", "kind", "dur_ns", "thread")
-
-
-@every_form
-def test_ranges_that_cannot_be_are_never_long_and_enclose_nothing(write: Write, tmp_path: Path) -> None:
-    """An end before the start, no start, or 146 years: handed on as impossible, not as open, and no parent."""
-    rows = [
-        made.event(100, 90, "back"),
-        {**made.event(5, 9, "lost"), "start": None},
-        made.event(0, 2**62, "endless"),
-        made.event(0, 100, "step"),
-        made.event(5, 9, "inner"),
-    ]
+    rows = [made.event(100, 90, "back"), {**made.event(5, 9, "lost"), "start": None}, made.event(0, 2**62, "endless")]
+    rows += [made.event(0, 100, "step"), made.event(5, 9, "inner")]
     frame = made.handed_on(tmp_path, "RANGES", *rows, write=write)
     expected = {"back": [-10, 0], "lost": [-1, 0], "endless": [2**62, 0], "step": [100, 0], "inner": [4, 1]}
     assert expected == by_name(frame, "dur_ns", "depth")
-
-
-def test_domains_are_named_per_process(tmp_path: Path) -> None:
-    """Domain 1 of one process is not domain 1 of another; 0 is the default; an unnamed one keeps its number."""
-    created = [
-        made.event(0, None, name, pid=pid, eventType=made.DOMAIN, domainId=1)
-        for pid, name in ((1, "NCCL"), (2, "TorchOps"))
-    ]
-    expected = {(1, 1): "NCCL", (2, 1): "TorchOps", (1, 0): "", (1, None): "", (2, 5): "domain 5"}
-    rows = [made.event(i, i + 1, f"{key}", pid=key[0], domainId=key[1]) for i, key in enumerate(expected)]
-    found = by_name(made.table(tmp_path, "RANGES", *created, *rows), "domain")
-    assert {f"{key}": domain for key, domain in expected.items()} == found
-
-
-def test_depth_is_per_thread_and_domain(tmp_path: Path) -> None:
-    """Ranges of other threads, processes and domains enclose nothing, nor do start_end ranges and marks."""
-    changes = ({"tid": 2}, {"pid": 2}, {"domainId": 3}, {"eventType": made.START_END}, {"eventType": made.MARK})
-    outer = [made.event(0, 100, "outer", **change) for change in changes]
-    assert [0] * 6 == values(made.table(tmp_path, "RANGES", *outer, made.event(10, 20, "inner")), "depth")
-
-
-@pytest.mark.parametrize(
-    "spans",
-    [  # start, end and expected depth of each range
-        # The step holds one and two, which holds a and b; the next step nothing.
-        [(0, 100, 0), (0, 40, 1), (40, 100, 1), (40, 41, 2), (90, 100, 2), (100, 101, 0)],
-        # Two ranges of the same times enclose one the other, in the order of the export.
-        [(0, 9, 0), (0, 9, 1)],
-        # On a coarse clock short ranges have no length: that at 10 does not enclose [10, 20). Those at 20, when this
-        # is over, lie in the outer range alone; that at 100 lies in none.
-        [(0, 100, 0), (10, 10, 2), (10, 20, 1), (20, 20, 1), (20, 20, 1), (100, 100, 0)],
-    ],
-)
-def test_depth_counts_the_enclosing_ranges(spans: list[tuple[int, int, int]], tmp_path: Path) -> None:
-    """Steps, equal ranges and ranges without length, worked by hand."""
-    rows = [made.event(start, end, f"{i}") for i, (start, end, _) in enumerate(spans)]
-    expected = {f"{i}": depth for i, (*_, depth) in enumerate(spans)}
-    assert expected == by_name(made.table(tmp_path, "RANGES", *rows), "depth")
 
 
 def nested(rng: np.random.Generator, start: int, end: int, depth: int) -> list[tuple[int, int]]:
@@ -489,61 +381,23 @@ SPELLINGS = {  # before and after nsys renamed its metrics in 2023
 }
 
 
-def test_metrics_have_one_name_in_every_version() -> None:
-    """Both spellings are one metric; no two quantities and no two units are."""
+def test_names_units_and_gpus_of_metrics(tmp_path: Path) -> None:
     assert SPELLINGS == {name: tuple(s for s in told if canonical(s) == name) for name, told in SPELLINGS.items()}
-
-
-def samples(folder: Path, listed: list[made.Row], *rows: made.Row, **tables: list[made.Row]) -> pd.DataFrame:
-    """SAMPLES of a capture of these metrics."""
-    return made.table(folder, "SAMPLES", *rows, TARGET_INFO_GPU_METRICS=listed, **tables)
-
-
-CLOCKS = {2_154_414_000 - 2**32: 2_154_414_000.0, 1_410_000_000: 1.41e9, 1410: 1.41e9, 0: 0.0}  # stored: in Hz
-
-
-@pytest.mark.parametrize(
-    ("listed", "metric", "found"),
-    [
+    assert len(SPELLINGS) == len({canonical(told[0]) for told in SPELLINGS.values()})
+    for listed, metric, found in [
         (made.metric("PCIe Read Requests to BAR1 [Requests]"), "pcie_read_requests_to_bar1_requests_count", {150: 150}),
         (made.metric("GPC Clock Frequency [MHz]"), "gpc_clock_hz", CLOCKS),  # the first wrapped around at 2**31
         (made.metric("SM Active", 9), "metric_1_unlisted_count", {300: 300}),
         # A name that is no text lists nothing; a very long one is cut.
         *(({**made.metric(""), "metricName": n}, "metric_1_unlisted_count", {30: 30}) for n in (7, b"SM Active", None)),
         (made.metric("x" * 10**6), "x" * 200 + "_frac", {30: 0.3}),
-    ],
-    ids=["count", "clock", "unlisted", "a number", "bytes", "no name", "long"],
-)
-def test_what_is_no_percent_is_no_fraction(
-    listed: made.Row, metric: str, found: dict[int, float], tmp_path: Path
-) -> None:
-    """A metric in another unit than %, or that nobody lists, is not divided by 100."""
-    frame = samples(tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(found)))
-    assert [[metric, value] for value in found.values()] == values(frame, "metric", "value")
-
-
-@every_form
-def test_metrics_are_numbered_per_set(write: Write, tmp_path: Path) -> None:
-    """Metric 1 of one GPU's set is not metric 1 of the other's: the join is on typeId and metricId."""
-    names = ("SM Active", "DRAM Read Throughput")
-    listed = [made.metric(names[m - 1 if g == 0 else 2 - m], m, HOST | g) for g in (0, 1) for m in (1, 2)]
-    rows = [made.sample(0, 10 * m + g, m, HOST | g) for g in (0, 1) for m in (1, 2)]
-    frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed)
-    expected = {(0, "sm_active_frac"): 0.10, (0, "dram_read_frac"): 0.20}
-    expected |= {(1, "dram_read_frac"): 0.11, (1, "sm_active_frac"): 0.21}
-    assert expected == {(gpu, metric): value for gpu, metric, value in values(frame, "gpu", "metric", "value")}
-
-
-def test_the_low_byte_of_the_set_is_the_gpu(tmp_path: Path) -> None:
-    """GPU 1 of the listing is CUDA device 0 here, so its samples are GPU 0's; an unlisted GPU keeps its number."""
-    gpus = [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)]
+    ]:
+        frame = samples(tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(found)))
+        assert [[metric, value] for value in found.values()] == values(frame, "metric", "value")
+    gpus = [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)]  # GPU 1 of the listing is CUDA device 0
     listed = [made.metric("SM Active", 1, HOST | kind) for kind in (0x101, 0x202)]
     rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
     assert [0, 2] == values(samples(tmp_path, listed, *rows, TARGET_INFO_GPU=gpus), "gpu")
-
-
-def test_samples_are_those_of_brute_force(tmp_path: Path) -> None:
-    """On random samples of two GPUs and three metrics every value is its own percent over 100, sorted."""
     rng = np.random.default_rng(2)
     names = ("SM Active", "GR Active", "SM Issue")
     listed = [made.metric(name, i, HOST | g) for i, name in enumerate(names) for g in (0, 1)]
@@ -551,32 +405,36 @@ def test_samples_are_those_of_brute_force(tmp_path: Path) -> None:
     frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
     expected = sorted([g, canonical(names[m]), t, v / 100] for g, m, v, t in picks)
     assert expected == values(frame, "gpu", "metric", "time_ns", "value")
+    frame = samples(tmp_path, [made.metric("SM Active", 7)], *(made.sample(i, 10, metric=i) for i in range(100_000)))
+    assert 100_000 == frame["metric"].nunique()
+    assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()
+
+
+def samples(folder: Path, listed: list[made.Row], *rows: made.Row, **tables: list[made.Row]) -> pd.DataFrame:
+    return made.table(folder, "SAMPLES", *rows, TARGET_INFO_GPU_METRICS=listed, **tables)
+
+
+CLOCKS = {2_154_414_000 - 2**32: 2_154_414_000.0, 1_410_000_000: 1.41e9, 1410: 1.41e9, 0: 0.0}  # stored: in Hz
 
 
 @every_form
-def test_percents_become_fractions_and_what_is_null_is_impossible(write: Write, tmp_path: Path) -> None:
-    """7 % is 0.07, also before the start; a sample without time or value never has time or value 0."""
+def test_metrics_are_read(write: Write, tmp_path: Path) -> None:
+    # Metric 1 of one GPU's set is not metric 1 of the other's: the join is on typeId and metricId.
+    names = ("SM Active", "DRAM Read Throughput")
+    listed = [made.metric(names[m - 1 if g == 0 else 2 - m], m, HOST | g) for g in (0, 1) for m in (1, 2)]
+    rows = [made.sample(0, 10 * m + g, m, HOST | g) for g in (0, 1) for m in (1, 2)]
+    frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed)
+    expected = {(0, "sm_active_frac"): 0.10, (0, "dram_read_frac"): 0.20}
+    expected |= {(1, "dram_read_frac"): 0.11, (1, "sm_active_frac"): 0.21}
+    assert expected == {(gpu, metric): value for gpu, metric, value in values(frame, "gpu", "metric", "value")}
     rows = [made.sample(5, 50), {**made.sample(0, 100), "timestamp": None}, {**made.sample(7, 0), "value": None}]
-    listed = [made.metric("SMs Active [Throughput %]")]
-    frame = made.handed_on(
-        tmp_path, "SAMPLES", *rows, made.sample(-368_205, 7), write=write, TARGET_INFO_GPU_METRICS=listed
-    )
+    listed = {"TARGET_INFO_GPU_METRICS": [made.metric("SMs Active [Throughput %]")]}
+    frame = made.handed_on(tmp_path, "SAMPLES", *rows, made.sample(-368_205, 7), write=write, **listed)
     assert [[-(2**63), 1.0], [-368_205, 0.07], [5, 0.5], [7, None]] == values(frame, "time_ns", "value")
-
-
-@every_form
-def test_absurd_numbers_of_metrics_are_metrics(write: Write, tmp_path: Path) -> None:
-    """Numbers of metrics and sets beyond 32 bits, negative or NULL number metrics of their own, which none lists."""
+    # Numbers beyond 32 bits, negative or NULL number metrics of their own, which none lists.
     numbers = (2**62, -(2**63), -7, 2**32 + 1, 1)
     rows = [*(made.sample(i, 10, metric=n) for i, n in enumerate(numbers)), {**made.sample(9, 10), "typeId": None}]
     listed = [made.metric("SM Active")]
     frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed).sort_values("time_ns")
     unlisted = [[0, f"metric_{abs(number)}_unlisted_count"] for number in numbers[:-1]]
     assert [*unlisted, [0, "sm_active_frac"], [-1, "metric_1_unlisted_count"]] == values(frame, "gpu", "metric")
-
-
-def test_metrics_of_as_many_kinds_as_samples_are_read(tmp_path: Path) -> None:
-    """100,000 samples, each of a metric of its own, are read in one pass."""
-    frame = samples(tmp_path, [made.metric("SM Active", 7)], *(made.sample(i, 10, metric=i) for i in range(100_000)))
-    assert 100_000 == frame["metric"].nunique()
-    assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()

@@ -35,7 +35,6 @@ def child(site: Path, *arguments: object, cache: Path | None = None) -> subproce
 
 
 def loaded(site: Path, *paths: Path) -> dict[str, Any]:
-    """What perfkit.load makes of captures there."""
     done = child(site, "-c", LOAD, *paths)
     assert 0 == done.returncode, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
@@ -43,7 +42,6 @@ def loaded(site: Path, *paths: Path) -> dict[str, Any]:
 
 
 def refused(site: Path, *paths: Path) -> str:
-    """The error with which perfkit.load refuses captures there."""
     done = child(site, "-c", LOAD, *paths)
     assert 1 == done.returncode
     return done.stderr.splitlines()[-1]
@@ -51,34 +49,28 @@ def refused(site: Path, *paths: Path) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder of installed packages, with the reader that CONTRIBUTING.md shows."""
     package(tmp_path / "site", "power-log", shown())
     return tmp_path / "site"
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A capture that only this reader reads."""
     return power_log(tmp_path / "power.log")
 
 
 def smi(path: Path) -> Path:
-    """A log that a reader of perfkit reads."""
     return smi_files.query(path, *smi_files.moments())
 
 
-def test_a_strangers_capture_is_loaded(site: Path, log: Path) -> None:
-    """perfkit knows it by the entry point; without the package it does not."""
-    content = loaded(site, log)
-    assert (["power_log"], ["monitor"], 20) == (content["readers"], content["kinds"], content["samples"])
-    assert ["nvidia-smi -L"] == content["missing"]
-    assert [] == content["notes"]
+def test_a_strangers_capture_is_loaded_and_kept(site: Path, log: Path, tmp_path: Path) -> None:
     assert "no reader recognises this file" in refused(site.parent, log)
-
-
-def test_the_second_load_is_from_the_cache(site: Path, log: Path, tmp_path: Path) -> None:
-    """A copy is kept under the name of the entry point, and read without the reader's help."""
+    # A package is imported when a file is looked at, not before.
+    assert "False\n" == child(site, "-c", "import sys, perfkit; print('power_log' in sys.modules)").stdout
     first = child(site, "-c", LOAD, log, cache=tmp_path / "kept")
+    content = json.loads(first.stdout)
+    assert (["power_log"], ["monitor"], 20) == (content["readers"], content["kinds"], content["samples"])
+    assert (["nvidia-smi -L"], []) == (content["missing"], content["notes"])
+    # A copy is kept under the name of the entry point, and read without the reader's help.
     (copy,) = (tmp_path / "kept").rglob("SAMPLES.*.parquet")
     assert copy.parent.name.startswith("power_log-")
     source = (site / "power_log.py").read_text()
@@ -95,7 +87,6 @@ def test_a_strangers_capture_is_a_part_of_a_run(site: Path, log: Path) -> None:
     both = loaded(site, folder)
     assert ["nvidia_smi", "power_log"] == sorted(both["readers"])
     assert alone["samples"] == both["samples"]  # nvidia-smi has the power too
-    assert 20 == loaded(site, folder / "power.log")["samples"]
 
 
 def test_a_strangers_capture_is_reported_on(site: Path, log: Path, tmp_path: Path) -> None:
@@ -110,18 +101,10 @@ def test_a_strangers_capture_is_reported_on(site: Path, log: Path, tmp_path: Pat
 
 
 def test_a_stranger_runs_the_contract(site: Path, log: Path) -> None:
-    """check_reader accepts the module, as it is imported and as perfkit registered it."""
-    code = "import sys, power_log; from perfkit.testing import check_reader; check_reader(power_log, sys.argv[1:])"
+    # As the module is imported, and as perfkit registered it.
+    code = "import sys, power_log, perfkit.readers as r; from perfkit.testing import check_reader; "
+    code += "check_reader(power_log, sys.argv[1:]); check_reader(r.reader('power_log'), sys.argv[1:])"
     assert "" == child(site, "-c", code, log).stderr
-    registered = code.replace(
-        "check_reader(power_log", "import perfkit.readers as r; check_reader(r.reader('power_log')"
-    )
-    assert "" == child(site, "-c", registered, log).stderr
-
-
-def test_import_perfkit_loads_no_reader_from_outside(site: Path) -> None:
-    """A package is imported when a file is looked at, not before."""
-    assert "False\n" == child(site, "-c", "import sys, perfkit; print('power_log' in sys.modules)").stdout
 
 
 BROKEN = {
@@ -133,16 +116,14 @@ BROKEN = {
 
 
 def test_a_broken_package_is_named_and_left_out(site: Path, log: Path) -> None:
-    """Other readers, perfkit's own and from outside, go on; a note names the distribution."""
     for name, (source, _) in BROKEN.items():
         package(site, name.replace("_", "-"), source)
     for path in (log, smi(log.parent / "gpu.csv")):
         notes = [note for note in loaded(site, path)["notes"] if "left out" in note]
         assert len(BROKEN) == len(notes)
         for name, (_, words) in BROKEN.items():
-            (note,) = (
-                n for n in notes if n.startswith(f"the reader {name} of {name.replace('_', '-')} 1.2 is left out")
-            )
+            begins = f"the reader {name} of {name.replace('_', '-')} 1.2 is left out"
+            (note,) = (n for n in notes if n.startswith(begins))
             assert words in note
     (log.parent / "other.txt").write_text("hello")
     assert "Note: the reader bare of bare 1.2" in refused(site, log.parent / "other.txt")
@@ -150,7 +131,7 @@ def test_a_broken_package_is_named_and_left_out(site: Path, log: Path) -> None:
 
 def test_names_that_cannot_be_are_left_out(site: Path, log: Path) -> None:
     """A reader cannot take the name of perfkit's own, of a kind, of another package's, or of a path."""
-    points = {"nsys": "other_log", "monitor": "other_log", "../x": "other_log", "power_log": "other_log"}
+    points = dict.fromkeys(("nsys", "monitor", "../x", "power_log"), "other_log")
     package(site, "other-log", shown(), points=points)
     notes = [note for note in loaded(site, log)["notes"] if "left out" in note]
     assert 4 == len(notes)
@@ -184,32 +165,23 @@ def test_a_reader_that_fails_is_named(site: Path, log: Path) -> None:
     error = refused(site, folder / "zero_log.txt")
     assert error.startswith(f"perfkit.errors.ReadError: {folder / 'zero_log.txt'}: the reader zero_log of zero-log 1.2")
     assert error.endswith("Report this to the authors of that package, or uninstall it and load again.")
-
-
-def test_a_table_that_fails_is_named(site: Path, log: Path) -> None:
-    """Also a table that is read later and has another shape than it promises."""
-    source = shown().replace("lambda: table", "lambda: table.assign(value='high')")
-    (site / "power_log.py").write_text(source)
-    error = child(site, "-c", LOAD, log).stderr.splitlines()[-1]
+    # Also a table that is read later and has another shape than it promises.
+    (site / "power_log.py").write_text(shown().replace("lambda: table", "lambda: table.assign(value='high')"))
+    error = refused(site, power_log(log, rows=21))
     assert "the reader power_log of power-log 1.2 failed (table 'SAMPLES' does not match its schema" in error
 
 
 def test_on_equal_claim_perfkits_own_reader_reads_the_file(site: Path, log: Path) -> None:
     """A note says which other reader claims it; of two packages the first by name reads it."""
-    claiming = shown().replace(
-        "        with path.open", "        if path.suffix == '.csv':\n            return True\n        with path.open"
-    )
+    opens = "        with path.open"
+    claiming = shown().replace(opens, f"        if path.suffix == '.csv':\n            return True\n{opens}")
     (site / "power_log.py").write_text(claiming)
     content = loaded(site, smi(log.parent / "gpu.csv"))
     assert ["nvidia_smi"] == content["readers"]
     (note,) = (note for note in content["notes"] if "claims" in note)
     told = "the reader power_log of power-log 1.2 claims this file too; perfkit's own reader nvidia_smi reads it"
     assert f"gpu.csv: {told}" == note
+    # A sniff that fails claims nothing, and the other readers are asked all the same.
+    package(site, "a-bad-log", shown().replace(opens, f"        1 / 0\n{opens}"))
     package(site, "a-log", shown())
     assert ["a_log"] == loaded(site, log)["readers"]
-
-
-def test_a_sniff_that_fails_claims_nothing(site: Path, log: Path) -> None:
-    """The other readers are asked all the same."""
-    package(site, "raising-log", shown().replace("        with path.open", "        1 / 0\n        with path.open"))
-    assert ["power_log"] == loaded(site, log)["readers"]

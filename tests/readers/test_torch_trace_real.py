@@ -11,23 +11,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from readers import torch_real as real
 from readers.torch_real import (
-    B200,
     BERT_H100,
     EARLY_2021,
-    EPOCH_DECIMALS,
-    GP100,
-    NCCL_A100,
     RESNET_MI300,
-    ROUNDED_TRUTH,
     TRACES,
     V100_BEFORE,
-    XDIT_MI300,
-    as_float64,
     as_in_the_truth,
     events_of,
     read,
-    zero,
 )
 
 import perfkit
@@ -45,45 +38,32 @@ every_trace = pytest.mark.parametrize("name", TRACES)
 
 @pytest.fixture
 def capture(name: str, profiles: Path) -> Profile:
-    """The trace as read."""
     return read(profiles / "torch" / name)
 
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    """What the trace's own events say."""
     told: dict[str, Any] = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
     return told
 
 
-def operations(capture: Profile, truth: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Kernels and copies with the starts of the truth."""
-    return as_in_the_truth(capture, "KERNELS", truth), as_in_the_truth(capture, "COPIES", truth)
+def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return list(frame[[*columns]].itertuples(index=False, name=None))
 
 
 @every_trace
-def test_tables_match_their_schema(capture: Profile) -> None:
-    """Whatever generation wrote the trace, every table has its columns and dtypes."""
+def test_rows_kernels_and_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
     for table in TABLES:
         assert capture.table(table) is TABLES[table].check(capture.table(table))
-
-
-@every_trace
-def test_rows_are_as_many_as_events(capture: Profile, truth: dict[str, Any]) -> None:
-    """No event of a category is lost or made up; in 2021 annotations are operators, so both are counted together."""
     counts: defaultdict[str, int] = defaultdict(int)
     for category, events in truth["categories"].items():
         counts[CATEGORIES.get(category, "")] += events
+    # In 2021 annotations are operators, so both are counted together.
     assert counts["OPS"] + counts["RANGES"] == len(capture.table("OPS")) + len(capture.table("RANGES"))
     for table in ("KERNELS", "COPIES", "API_CALLS", "PYTHON_CALLS"):
         assert counts[table] == len(capture.table(table)), table
         assert (counts[table] > 0) == (table in capture.loaders)
-
-
-@every_trace
-def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
-    """Count, total time, streams, distinct names, those that take most time and those in graphs are the trace's."""
-    kernels = capture.table("KERNELS")
+    kernels, copies = capture.table("KERNELS"), capture.table("COPIES")
     with_kernels = {gpu for gpu, told in truth["devices"].items() if told["kernels"]}
     assert with_kernels == {str(gpu) for gpu in kernels["gpu"].unique()}
     for gpu, told in truth["devices"].items():
@@ -95,13 +75,6 @@ def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
         found = [(str(name)[:NAME_LENGTH], total, count) for name, total, count in by_name.itertuples()]
         assert {(top["name"], top["time"], top["count"]) for top in told["top5"]} <= set(found)
         assert told.get("launch", {}).get("kernels_in_graph_launches", 0) == rows["in_graph"].sum()
-
-
-@every_trace
-def test_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
-    """Count and time of copies and memsets, and bytes by direction, are the trace's."""
-    copies = capture.table("COPIES")
-    for gpu, told in truth["devices"].items():
         rows = copies[copies["gpu"] == int(gpu)]
         filled = rows["direction"] == "memset"
         assert (told["memcpys"], told["memcpy_time_sum"]) == ((~filled).sum(), rows.loc[~filled, "dur_ns"].sum())
@@ -112,14 +85,13 @@ def test_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
 
 @every_trace
 def test_busy_time_and_its_parts_to_the_nanosecond(capture: Profile, truth: dict[str, Any]) -> None:
-    """First and last operation, busy unions and the additive split are the truth's, on the truth's clock."""
-    kernels, copies = operations(capture, truth)
+    kernels, copies = (as_in_the_truth(capture, table, truth) for table in ("KERNELS", "COPIES"))
     busy = timeline.busy(kernels, copies).set_index("gpu")
     parts = timeline.breakdown(kernels, copies).set_index("gpu")
     assert set(truth["devices"]) == set(map(str, busy.index))
     for gpu, told in truth["devices"].items():
         split = parts.loc[int(gpu)]
-        start = busy["start_ns"][int(gpu)] + zero(capture, truth)
+        start = busy["start_ns"][int(gpu)] + real.zero(capture, truth)
         assert (told["first"], told["last"]) == (start, start + busy["span_ns"][int(gpu)])
         assert told["kernel_union"] == busy["kernel_busy_ns"][int(gpu)]
         assert told["busy_union"] == busy["device_busy_ns"][int(gpu)]
@@ -128,56 +100,32 @@ def test_busy_time_and_its_parts_to_the_nanosecond(capture: Profile, truth: dict
         assert expected["exposed_communication"] == split["exposed_communication_ns"]
         assert expected["exposed_memcpy"] == split["exposed_copy_ns"]
         assert expected["idle"] == split["idle_ns"]
-
-
-@every_trace
-def test_the_parts_of_the_exact_times_sum_to_the_span(capture: Profile) -> None:
-    """With the times as the file has them the four parts are the span, to the nanosecond."""
+    # With the times as the file has them, too, the four parts are the span.
     kernels, copies = capture.table("KERNELS"), capture.table("COPIES")
-    parts = timeline.breakdown(kernels, copies)
-    pd.testing.assert_series_equal(
-        parts[[*timeline.PARTS]].sum(axis=1), timeline.busy(kernels, copies)["span_ns"], check_names=False
-    )
+    summed = timeline.breakdown(kernels, copies)[[*timeline.PARTS]].sum(axis=1)
+    pd.testing.assert_series_equal(summed, timeline.busy(kernels, copies)["span_ns"], check_names=False)
 
 
 @every_trace
-def test_kernels_find_their_launch(capture: Profile, truth: dict[str, Any]) -> None:
-    """Joined on process and correlation, as many kernels have a call as the trace says, and none has two."""
+def test_launches_steps_devices_and_recording(capture: Profile, truth: dict[str, Any]) -> None:
     calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
     found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
     launches = [told["launch"] for told in truth["devices"].values() if "launch" in told]
     assert sum(told["kernels_linked"] for told in launches) == (found["_merge"] == "both").sum()
     if launches:
         assert sum(told["kernels_unlinked"] for told in launches) == (found["_merge"] == "left_only").sum()
-
-
-@every_trace
-def test_steps(capture: Profile, truth: dict[str, Any]) -> None:
-    """Every step is there, the last one too, with its start (on the truth's clock) and duration."""
     ranges = as_in_the_truth(capture, "RANGES", truth)
     steps = ranges[ranges["kind"] == "step"]
     told = sorted((step["start"], step["name"], step["duration"]) for step in truth["steps"]["list"])
     assert truth["steps"]["count"] == len(steps)
-    starts = steps["start_ns"] + zero(capture, truth)
+    starts = steps["start_ns"] + real.zero(capture, truth)
     assert told == sorted(zip(starts, steps["name"].astype(str), steps["dur_ns"], strict=True))[: len(told)]
-
-
-@every_trace
-def test_devices_and_rank(capture: Profile, truth: dict[str, Any]) -> None:
-    """The GPUs listed, in the trace's numbers, and the rank it states, if it does.
-
-    The truth knows one spelling of the list; the other, of early 2021, has a test of its own.
-    """
-    devices = capture.table("DEVICES")
-    expected = {gpu["id"]: (gpu["name"], gpu["sms"]) for gpu in truth["gpus"]}
-    listed = zip(devices["gpu"], devices["name"], devices["sm_count"], strict=True)
-    assert capture.path.name == EARLY_2021 or expected == {gpu: (name, sms) for gpu, name, sms in listed}
+    # The truth knows one spelling of the list of GPUs; the other, of early 2021, has a test of its own.
+    expected = [(gpu["id"], gpu["name"], gpu["sms"]) for gpu in truth["gpus"]]
+    listed = rows(capture.table("DEVICES"), "gpu", "name", "sm_count")
+    assert capture.path.name == EARLY_2021 or sorted(expected) == sorted(listed)
     assert truth["distributedInfo"].get("rank") == capture.rank
-
-
-@every_trace
-def test_no_event_lies_outside_the_recording(capture: Profile) -> None:
-    """Time 0 is the first event, and the length of the recording reaches to the end of the last."""
+    # Time 0 is the first event, and the length of the recording reaches to the end of the last.
     tables = ("KERNELS", "COPIES", "API_CALLS", "OPS", "RANGES", "PYTHON_CALLS")
     spans = pd.concat([capture.table(table)[["start_ns", "dur_ns"]] for table in tables])
     samples = capture.table("SAMPLES")["time_ns"].tolist()
@@ -187,41 +135,35 @@ def test_no_event_lies_outside_the_recording(capture: Profile) -> None:
 
 @pytest.mark.parametrize("name", [V100_BEFORE, RESNET_MI300, BERT_H100])
 def test_the_cache_gives_the_same(capture: Profile) -> None:
-    """A trace loaded from its copies is the trace as read."""
     for _ in range(2):
         run = perfkit.load(capture.path)
         for table in set(TABLES) - {"CAPTURE"}:
-            pd.testing.assert_frame_equal(
-                capture.table(table).drop(columns="rank"), run.table(table).drop(columns="rank"), check_exact=True
-            )
+            expected, found = (one.table(table).drop(columns="rank") for one in (capture, run))
+            pd.testing.assert_frame_equal(expected, found, check_exact=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "moved", "most"), [(NCCL_A100, 639, 1), (EPOCH_DECIMALS, 4325, 248), (BERT_H100, 0, 0)]
+    ("name", "moved", "most"), [(real.NCCL_A100, 639, 1), (real.EPOCH_DECIMALS, 4325, 248), (BERT_H100, 0, 0)]
 )
-def test_times_that_a_float64_moves(name: str, moved: int, most: int, profiles: Path) -> None:
+def test_times_that_a_float64_moves(capture: Profile, truth: dict[str, Any], moved: int, most: int) -> None:
     """As float64, starts move by 1 ns even where ts is relative to a base, and by up to 248 ns where it is not."""
-    capture = read(profiles / "torch" / name)
-    told = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
     kernels = capture.table("KERNELS")
-    off = (as_float64(kernels, zero(capture, told))["start_ns"] - kernels["start_ns"]).abs()
+    off = (real.as_float64(kernels, real.zero(capture, truth))["start_ns"] - kernels["start_ns"]).abs()
     assert (moved, most) == ((off > 0).sum(), off.max())
 
 
-@pytest.mark.parametrize("name", sorted(ROUNDED_TRUTH))
-def test_times_are_the_decimals_of_the_events(name: str, profiles: Path) -> None:
+@pytest.mark.parametrize("name", sorted(real.ROUNDED_TRUTH))
+def test_times_are_the_decimals_of_the_events(capture: Profile, truth: dict[str, Any]) -> None:
     """Where the truth is rounded: start and duration of every operation, call, operator and range, to the ns."""
-    capture = read(profiles / "torch" / name)
-    told = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
     tables = ("KERNELS", "COPIES", "API_CALLS", "OPS", "RANGES")
     expected: dict[str, list[tuple[Decimal, Decimal]]] = {table: [] for table in tables}
-    for event in events_of(profiles / "torch" / name):
+    for event in events_of(capture.path):
         table = CATEGORIES.get(event.get("cat", ""), "") if event["ph"] == "X" else ""
         if table in tables:
             expected[table].append((Decimal(event["ts"]) * 1000, Decimal(event["dur"]) * 1000))
     for table, times in expected.items():
         frame = capture.table(table)
-        starts = (frame["start_ns"] + zero(capture, told)).tolist()
+        starts = (frame["start_ns"] + real.zero(capture, truth)).tolist()
         assert sorted(times) == sorted(zip(starts, frame["dur_ns"].tolist(), strict=True)), table
         assert len(times) > 0, table
 
@@ -246,108 +188,88 @@ def brute_force(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("name", [BERT_H100, GP100])
-def test_operators_against_brute_force(name: str, profiles: Path) -> None:
-    """Parents, self times, shapes and sequence numbers are those of a reading with json and a search per operator."""
-    frame = read(profiles / "torch" / name).table("OPS")
-    events = [e for e in events_of(profiles / "torch" / name) if e.get("ph") == "X" and e["cat"] == "cpu_op"]
+RECORDED = {"Input Dims": "shapes", "Input type": "dtypes", "Input Strides": "strides", "Concrete Inputs": "concrete"}
+
+
+@pytest.mark.parametrize("name", [BERT_H100, real.GP100])
+def test_operators_against_brute_force(capture: Profile) -> None:
+    frame = capture.table("OPS")
+    events = [e for e in events_of(capture.path) if e.get("ph") == "X" and e["cat"] == "cpu_op"]
     expected = brute_force(events)
-    assert [(row[0], row[2], row[3]) for row in expected] == list(
-        zip(frame["thread"], frame["dur_ns"], frame["name"], strict=True)
-    )
+    assert [(row[0], row[2], row[3]) for row in expected] == rows(frame, "thread", "dur_ns", "name")
     assert [row[1] - expected[0][1] for row in expected] == (frame["start_ns"] - frame["start_ns"][0]).tolist()
     place = {op: row for row, op in enumerate(frame["op"])}
     assert [row[4] for row in expected] == [place.get(op, -1) for op in frame["parent"]]
     own = [row[2] - sum(other[2] for other in expected if other[4] == k) for k, row in enumerate(expected)]
     assert own == frame["self_ns"].tolist()
-    recorded = {
-        "Input Dims": "shapes",
-        "Input type": "dtypes",
-        "Input Strides": "strides",
-        "Concrete Inputs": "concrete",
-    }
-    for key, column in recorded.items():
+    for key, column in RECORDED.items():
         told = [row[5].get(key) for row in expected]
         assert told == [None if pd.isna(text) else json.loads(text) for text in frame[column]]
     assert [row[5].get("Sequence number", -1) for row in expected] == frame["sequence"].tolist()
 
 
-def test_devices_of_early_2021(profiles: Path) -> None:
-    """computeProperties with major, minor and multiProcessorCount are read as deviceProperties are."""
+def test_devices_ranks_and_other_json(profiles: Path) -> None:
+    # computeProperties with major, minor and multiProcessorCount are read as deviceProperties are.
     devices = read(profiles / "torch" / EARLY_2021).table("DEVICES")
-    assert [("Tesla V100-DGXS-32GB", "7.0", 80)] * 4 == list(
-        zip(devices["name"], devices["compute_capability"], devices["sm_count"], strict=True)
-    )
-
-
-def test_devices_of_amd_have_no_compute_capability(profiles: Path) -> None:
-    """An MI300X says 9.4 under the keys of CUDA's compute capability, which means gfx94x."""
+    expected = [("Tesla V100-DGXS-32GB", "7.0", 80)] * 4
+    assert expected == rows(devices, "name", "compute_capability", "sm_count")
+    # An MI300X says 9.4 under the keys of CUDA's compute capability, which means gfx94x.
     devices = read(profiles / "torch" / RESNET_MI300).table("DEVICES")
-    assert [("", 304)] * 8 == list(zip(devices["compute_capability"], devices["sm_count"], strict=True))
+    assert [("", 304)] * 8 == rows(devices, "compute_capability", "sm_count")
+    path = profiles / "torch" / "TraceLens__tracediff_test__cpu_op_map.json"
+    assert torch_trace.sniff(path) is False
+    with pytest.raises(ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"):
+        perfkit.load(path)
+    # Rank 1's kernels ran on GPU 1 of the node.
+    found = [read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz") for rank in (0, 1)]
+    assert [0, 1] == [capture.rank for capture in found]
+    assert [{0}, {1}] == [set(capture.table("KERNELS")["gpu"]) for capture in found]
 
 
-def test_a_custom_all_reduce_is_communication(profiles: Path) -> None:
-    """On B200, 73 of 74 collective kernels are no NCCL kernels but PyTorch's own all-reduce over multicast memory."""
-    capture = read(profiles / "torch" / B200)
-    kernels = capture.table("KERNELS")
-    collective = kernels[kernels["family"] == "communication"]
-    assert [73, 1] == collective["full_name"].astype(str).str.contains("nccl").value_counts().tolist()
-    assert any("73 of 74 collective kernels tell no message size" in note for note in capture.notes)
-
-
-def test_collectives_of_two_ranks(profiles: Path) -> None:
-    """Three steps of five all-reduces and two broadcasts of float32 and int64, 4 and 8 bytes an element."""
-    frame = read(profiles / "torch" / NCCL_A100).table("COLLECTIVES")
+def test_collectives_of_real_traces(profiles: Path) -> None:
+    # Three steps of five all-reduces and two broadcasts of float32 and int64, 4 and 8 bytes an element.
+    frame = read(profiles / "torch" / real.NCCL_A100).table("COLLECTIVES")
     counts = frame.groupby(["operation", "bytes", "dtype"], observed=True).size()
     elements = {"all_reduce": (2049000, 2431040, 6563840, 6637568, 7875584), "broadcast": (53120,)}
     expected = {(name, 4 * n, "float32"): 3 for name, listed in elements.items() for n in listed}
     assert {**expected, ("broadcast", 8 * 53, "int64"): 3} == counts.to_dict()
     assert {2} == set(frame["ranks"])
-
-
-def test_the_collective_of_a_generic_kernel_is_in_its_arguments(profiles: Path) -> None:
-    """RCCL's kernels are all called Generic: 6 all-reduces and 6 broadcasts are told apart."""
+    # On B200, 73 of 74 collective kernels are PyTorch's own all-reduce over multicast memory.
+    capture = read(profiles / "torch" / real.B200)
+    kernels = capture.table("KERNELS")
+    collective = kernels[kernels["family"] == "communication"]
+    assert [73, 1] == collective["full_name"].astype(str).str.contains("nccl").value_counts().tolist()
+    assert any("73 of 74 collective kernels tell no message size" in note for note in capture.notes)
+    # The other is an all-gather: 25,136 elements of bfloat16 from each of 8 ranks are 402,176 bytes.
+    gathered = [("all_gather", 25136 * 8 * 2, "bfloat16", 8)]
+    assert gathered == rows(capture.table("COLLECTIVES"), "operation", "bytes", "dtype", "ranks")
+    # RCCL's kernels are all called Generic: 6 all-reduces and 6 broadcasts are told apart by their arguments.
     capture = read(profiles / "torch" / RESNET_MI300)
     assert {"all_reduce": 6, "broadcast": 6} == capture.table("COLLECTIVES")["operation"].value_counts().to_dict()
     assert any("5 of 17 collective kernels tell no message size" in note for note in capture.notes)
+    # 757 kernels and 211 copies of ROCm's own have no call.
+    assert any("968 of 3653 GPU operations (26.5%) have no call" in note for note in capture.notes)
 
 
-def test_the_bytes_of_an_all_gather_are_of_all_ranks(profiles: Path) -> None:
-    """25,136 elements of bfloat16 from each of 8 ranks are 402,176 bytes."""
-    row = read(profiles / "torch" / B200).table("COLLECTIVES").iloc[0]
-    assert ("all_gather", 25136 * 8 * 2, "bfloat16", 8) == tuple(row[["operation", "bytes", "dtype", "ranks"]])
-
-
-def test_memory_of_the_allocators(profiles: Path) -> None:
-    """218 events of the GPU and 18 of the CPU; the CPU's allocator reserves nothing."""
+def test_memory_of_2021_and_of_the_allocators(profiles: Path) -> None:
     frame = read(profiles / "torch" / BERT_H100).table("SAMPLES")
-    expected = {
-        (-1, "memory_allocated_bytes"): 18,
-        (0, "memory_allocated_bytes"): 218,
-        (0, "memory_reserved_bytes"): 218,
-    }
+    expected = {(gpu, "memory_allocated_bytes"): count for gpu, count in ((-1, 18), (0, 218))}  # -1: the CPU's
+    expected[0, "memory_reserved_bytes"] = 218
     assert expected == frame.groupby(["gpu", "metric"], observed=True).size().to_dict()
     assert 121634816 == frame.loc[frame["metric"] == "memory_reserved_bytes", "value"].max()
-
-
-def test_memory_of_2021_has_no_totals(profiles: Path) -> None:
-    """12,838 memory events that say a change only, which is not what was allocated."""
+    # 12,838 memory events that say a change only, which is not what was allocated.
     capture = read(profiles / "torch" / V100_BEFORE)
     assert "SAMPLES" not in capture.loaders
     assert "SAMPLES" in {missing.table for missing in capture.missing}
-
-
-def test_annotations_of_2021_are_ranges(profiles: Path) -> None:
-    """Steps, the data loader and the optimiser, which had the category of operators."""
-    names = read(profiles / "torch" / V100_BEFORE).table("RANGES")["name"].astype(str)
-    assert {"ProfilerStep": 6, "enumerate(DataLoader)": 6, "Optimizer.step": 6, "Optimizer.zero_grad": 6} == (
-        names.str.partition("#")[0].value_counts().to_dict()
-    )
+    # Steps, the data loader and the optimiser had the category of operators.
+    names = capture.table("RANGES")["name"].astype(str).str.partition("#")[0]
+    annotations = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.step", "Optimizer.zero_grad")
+    assert dict.fromkeys(annotations, 6) == names.value_counts().to_dict()
 
 
 def test_grids_of_amd_are_in_blocks(profiles: Path) -> None:
     """hipExtModuleLaunchKernel's grid is in threads: all 3,273 such grids are multiples of their blocks."""
-    path = profiles / "torch" / XDIT_MI300
+    path = profiles / "torch" / real.XDIT_MI300
     events = [e for e in events_of(path) if e.get("cat") in ("kernel", "cuda_runtime")]
     launch = {e["args"]["correlation"]: e["name"] for e in events if e["cat"] == "cuda_runtime"}
     kernels = [e["args"] for e in events if e["cat"] == "kernel"]
@@ -357,26 +279,3 @@ def test_grids_of_amd_are_in_blocks(profiles: Path) -> None:
     for a in kernels:
         threads = launch.get(a["correlation"]) == "hipExtModuleLaunchKernel"
         assert frame[a["correlation"]] == math.prod(a["grid"]) // (math.prod(a["block"]) if threads else 1)
-
-
-def test_operations_without_a_launch_are_counted(profiles: Path) -> None:
-    """757 kernels and 211 copies of ROCm's own have no call, 26.5 % of 3,653: the notes say so."""
-    assert any(
-        "968 of 3653 GPU operations (26.5%) have no call" in note
-        for note in read(profiles / "torch" / RESNET_MI300).notes
-    )
-
-
-def test_a_foreign_json_says_its_keys(profiles: Path) -> None:
-    """TraceLens's map of operators is no trace."""
-    path = profiles / "torch" / "TraceLens__tracediff_test__cpu_op_map.json"
-    assert torch_trace.sniff(path) is False
-    with pytest.raises(ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"):
-        perfkit.load(path)
-
-
-def test_two_ranks_are_told_by_their_files(profiles: Path) -> None:
-    """Rank 1's kernels ran on GPU 1 of the node."""
-    found = [read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz") for rank in (0, 1)]
-    assert [0, 1] == [capture.rank for capture in found]
-    assert [{0}, {1}] == [set(capture.table("KERNELS")["gpu"]) for capture in found]

@@ -27,10 +27,10 @@ DEVICE = {
     "id": 0,
     "name": "NVIDIA A100-SXM4-80GB",
     "totalGlobalMem": 84990623744,
-    "computeMajor": 8,
-    "computeMinor": 0,
     "warpSize": 32,
     "numSms": 108,
+    "computeMajor": 8,
+    "computeMinor": 0,
 }
 
 
@@ -40,12 +40,10 @@ def event(cat: str, name: str, ts: float, dur: float, pid: Any = 10, tid: Any = 
 
 
 def op(name: str, ts: float, dur: float, **args: Any) -> Event:
-    """An operator of the CPU."""
     return event("cpu_op", name, ts, dur, **args)
 
 
 def call(name: str, ts: float, dur: float, correlation: int, **args: Any) -> Event:
-    """A call of the CUDA runtime."""
     return event("cuda_runtime", name, ts, dur, correlation=correlation, **args)
 
 
@@ -77,7 +75,6 @@ def message(name: str = "allreduce", sent: int = 1000, received: int = 1000, ran
 
 
 def trace(*events: Event, **header: Any) -> Trace:
-    """A trace of these events with Kineto's header."""
     return {"schemaVersion": 1, "deviceProperties": [DEVICE], **header, "traceEvents": list(events)}
 
 
@@ -110,7 +107,6 @@ def sample() -> Trace:
 
 
 def printed(path: Path, made: Trace) -> Path:
-    """Write as Kineto prints, one key a line."""
     path.write_text(json.dumps(made, indent=2))
     return path
 
@@ -122,7 +118,6 @@ def minified(path: Path, made: Trace) -> Path:
 
 
 def packed(path: Path, made: Trace) -> Path:
-    """Write as gzip, whatever the suffix."""
     path.write_bytes(gzip.compress(json.dumps(made).encode()))
     return path
 
@@ -131,5 +126,4 @@ every_form = pytest.mark.parametrize("write", [printed, minified, packed])
 
 
 def read(folder: Path, *events: Event, **header: Any) -> Profile:
-    """The trace of these events as read."""
     return torch_trace.read(printed(folder / "trace.json", trace(*events, **header)))

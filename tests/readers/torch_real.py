@@ -87,7 +87,6 @@ ROUNDED_TRUTH = {NCCL_A100, EPOCH_DECIMALS}
 
 @cache
 def read(path: Path) -> Profile:
-    """A trace, read once for all tests."""
     return torch_trace.read(path)
 
 
@@ -110,7 +109,6 @@ def as_float64(frame: pd.DataFrame, zero: int) -> pd.DataFrame:
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    """The events as Python's json module reads them, numbers exactly."""
     raw = path.read_bytes()
     text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     events: list[dict[str, Any]] = json.loads(text, parse_float=Decimal)["traceEvents"]
