@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -112,10 +112,21 @@ def test_a_checkpoint_is_told_by_what_was_recorded(without: tuple[str, ...], wor
     assert (1 << 30) / 0.534 == pytest.approx(known["checkpoint_bytes_per_s"], rel=0.01)
 
 
-def test_a_checkpoint_that_is_seen_once_is_doubted() -> None:
+def test_contradicted_evidence_is_doubted() -> None:
     settings = replace(HEALTHY, steps=8, save_every=5)
     (finding,) = (f for f in told(healthy(settings)) if f.rule == "checkpointing")
     assert ("medium", 1) == (finding.confidence, len(finding.against))
+    tables = planted("throttling")
+    samples = tables["SAMPLES"]
+    clock = samples["metric"] == "sm_clock_hz"
+    flat = samples.assign(value=samples["value"].mask(clock, samples.loc[clock, "value"].max()))
+    (throttling,) = (f for f in told(tables | {"SAMPLES": flat}) if f.rule == "log_throttling")
+    assert throttling.against == ("the clock never fell below 100 % of its maximum",)
+    assert "medium" == throttling.confidence
+    tables = planted("tensor cores") | {"SAMPLES": healthy()["SAMPLES"]}
+    (doubted,) = (f for f in told(tables) if f.rule == "tensor_cores")
+    assert "medium" == doubted.confidence
+    assert "samples show the tensor pipe active for 60.0 % of the time" in doubted.against[0]
 
 
 def test_waiting_for_the_rank_that_saves_is_no_communication() -> None:
@@ -125,36 +136,13 @@ def test_waiting_for_the_rank_that_saves_is_no_communication() -> None:
     assert one[0].gain.share == pytest.approx(both[0].gain.share, abs=0.02)
 
 
-def test_throttling_without_a_slower_clock_is_doubted() -> None:
-    tables = planted("throttling")
-    samples = tables["SAMPLES"]
-    clock = samples["metric"] == "sm_clock_hz"
-    flat = samples.assign(value=samples["value"].mask(clock, samples.loc[clock, "value"].max()))
-    (throttling,) = (f for f in told(tables | {"SAMPLES": flat}) if f.rule == "log_throttling")
-    assert throttling.against == ("the clock never fell below 100 % of its maximum",)
-    assert "medium" == throttling.confidence
-
-
-def test_names_against_a_working_tensor_pipe_are_doubted() -> None:
-    tables = planted("tensor cores") | {"SAMPLES": healthy()["SAMPLES"]}
-    (doubted,) = (f for f in told(tables) if f.rule == "tensor_cores")
-    assert "medium" == doubted.confidence
-    assert "samples show the tensor pipe active for 60.0 % of the time" in doubted.against[0]
-
-
-def test_small_kernels_on_a_busy_gpu_are_no_finding() -> None:
+def test_what_is_not_to_blame() -> None:
     settings = replace(HEALTHY, kernel_ns=2_000, layers=300, input_ns=90_000, graph=True)
     assert not [f for f in told(healthy(settings)) if f.rule == "launch_overhead"]
-
-
-def test_idle_time_is_told_once() -> None:
     for cause in ("launch overhead", "synchronisation"):
         tables = planted(cause)
         shares = [f.gain.share for f in told(tables) if f.rule.startswith("idle_") or f.rule == RULES[cause]]
         assert sum(share or 0 for share in shares) <= diagnosis.figures(run(tables))["idle_frac"].value
-
-
-def test_waiting_for_a_slow_rank_is_not_communication() -> None:
     assert "exposed_communication" not in {f.rule for f in told(planted("imbalance"))}
 
 
@@ -163,39 +151,28 @@ BASELINE, AFTER = (
 )
 
 
-def test_what_the_public_optimisation_removed_is_found_before_and_not_after(profiles: Path) -> None:
+def test_real_recordings(profiles: Path) -> None:
     """AI-Profiler's training copies 138 batches from pageable memory before, and 26 from pinned memory after.
 
     Its second change is that alone: the loader still is what the GPU waits for, as the first finding of both says. Only
     the recording before holds the evaluation at the end, 2.4 s of which the training thread is inside poll(). The first
     step lasts 2.8 s, but all except 9 ms of it lie before the first operation of the GPU: it is no warm-up of it.
+    sglang's first graph is launched after 38 us and starts after 463 ms: what held it up is not known.
     """
     before, after = (diagnosis.findings(perfkit.load(profiles / "nsys" / name)) for name in (BASELINE, AFTER))
     assert {"copies_pageable", "idle_system"} == {f.rule for f in before} - {f.rule for f in after}
     assert ["idle_data_loading"] * 2 == [found[0].rule for found in (before, after)]
-
-
-def test_a_launch_that_explains_little_of_a_gap_is_not_blamed(profiles: Path) -> None:
-    """sglang's first graph is launched after 38 us and starts after 463 ms: what held it up is not known."""
     trace = profiles / "torch" / "TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"
     first = diagnosis.findings(perfkit.load(trace))[0]
     assert ("idle_other", "medium") == (first.rule, first.confidence)
 
 
-def test_figures_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 0
-    found = gaps.idle_gaps
-
-    def counted(*args: Any, **options: Any) -> pd.DataFrame:
-        nonlocal count
-        count += 1
-        return found(*args, **options)
-
-    monkeypatch.setattr(gaps, "idle_gaps", counted)
+def test_figures_are_worked_out_once() -> None:
     view = perfkit.select(run(planted("launch overhead")))
-    diagnosis.figures(view).clear()
-    assert diagnosis.findings(view)
-    assert (1, True) == (count, "idle_frac" in diagnosis.figures(view))
+    with patch.object(gaps, "idle_gaps", wraps=gaps.idle_gaps) as asked:
+        diagnosis.figures(view).clear()
+        assert diagnosis.findings(view)
+        assert (1, True) == (asked.call_count, "idle_frac" in diagnosis.figures(view))
 
 
 def test_a_window_is_diagnosed_as_the_whole() -> None:
@@ -235,7 +212,7 @@ def test_order(settings: Settings) -> None:
     assert run.span_ns == (work["start_ns"] + work["dur_ns"]).max() - work["start_ns"].min()
 
 
-def test_a_synchronisation_waits() -> None:
+def test_calls_wait_for_what_they_promise() -> None:
     run = simulated(BASE)
     assert (24, 8, 4) == (len(run.kernels), len(run.copies), len(run.ranges))
     counts = {"cudaLaunchKernel": 24, "cudaMemcpyAsync": 8, "cudaDeviceSynchronize": 4}
@@ -244,24 +221,18 @@ def test_a_synchronisation_waits() -> None:
     ends = (run.kernels["start_ns"] + run.kernels["dur_ns"]).to_numpy()
     for begin, end in zip(waits["start_ns"], waits["start_ns"] + waits["dur_ns"], strict=True):
         assert not ((run.kernels["start_ns"].to_numpy() < begin) & (ends > end)).any()
-
-
-def test_a_copy_that_is_waited_for() -> None:
     run = simulated(replace(BASE, pageable=False, waited=True))
     calls = run.api_calls[run.api_calls["name"] == "cudaMemcpy"].merge(run.copies, on="correlation")
     assert 4 == len(calls)
     assert (calls["start_ns_x"] + calls["dur_ns_x"] > calls["start_ns_y"] + calls["dur_ns_y"]).all()
 
 
-def test_small_copies() -> None:
+def test_small_copies_and_checkpoints() -> None:
     run = simulated(replace(BASE, small_copies=2))
     small = run.copies[run.copies["bytes"] == 4_096]
     assert 48 == len(small)
     after = np.searchsorted(np.sort(run.kernels["start_ns"]), np.sort(small["start_ns"]))
     assert [2] * 24 == np.bincount(after).tolist()
-
-
-def test_checkpoints() -> None:
     run = simulated(replace(BASE, save_every=2, saved_bytes=8_000_000, saving_ns=10_000_000))
     (weights,) = (row for row in run.copies.to_dict("records") if row["bytes"] == 8_000_000)
     (saving,) = (row for row in run.ranges.to_dict("records") if row["name"] == "save_checkpoint")
