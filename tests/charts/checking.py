@@ -26,12 +26,10 @@ def checked(chart: alt.TopLevelMixin) -> Spec:
 
 
 def title(chart: alt.TopLevelMixin) -> str:
-    """The title of a chart."""
     return str(checked(chart)["title"]["text"])
 
 
 def subtitle(chart: alt.TopLevelMixin) -> list[str]:
-    """The lines below the title of a chart."""
     return list(checked(chart)["title"]["subtitle"])
 
 
@@ -58,7 +56,6 @@ def _filled(spec: Spec, datasets: Spec, data: Spec | None = None) -> None:
 
 
 def _views(spec: Spec) -> Iterator[Spec]:
-    """Every view that draws marks."""
     if "mark" in spec:
         yield spec
     for child in [child for key in ("layer", "vconcat") for child in spec.get(key, [])]:

@@ -35,8 +35,6 @@ def test_families_side_by_side() -> None:
     assert [2.5, 0.2, 1.0] == pytest.approx([time for (time,) in drawn(bars, "time")[3:]])
     verdicts = [("-2.50 ms · better",), ("+200 µs · new",), ("0 ns · no difference seen",)]
     assert verdicts == drawn(words, "words")[3:]
-    assert ["gemm", "softmax", "copy"] == bars["encoding"]["y"]["sort"]
-    assert "kernel time per step (ms)" == bars["encoding"]["x"]["title"]
     assert "Kernel time per step falls by 38.3 %, from 6.00 ms to 3.70 ms" == spec["title"]["text"]
 
 
@@ -60,13 +58,9 @@ def test_intervals_and_verdicts() -> None:
     rows = [(0.9, 1.0, 1.1), (0.45, 0.5, 0.55)]
     assert rows == [pytest.approx(row) for row in drawn(whiskers, "low", "ratio", "high")]
     assert ("0.500 (0.450 to 0.550) · better",) == drawn(words, "words")[1]
-    assert "log" == points["encoding"]["x"]["scale"]["type"]
     assert ["better", "no difference seen"] == points["encoding"]["color"]["scale"]["domain"]
     assert "Of 2: 1 better, 1 no difference seen" == spec["title"]["text"]
     assert len(VERDICT_COLOURS) == len(set(VERDICT_COLOURS.values()))
-
-
-def test_ratios_without_an_interval_and_beyond_the_axis() -> None:
     frame = table(("a", 1.0, 2.0, "cannot tell"), ("b", 1.0, 900.0, "worse"))
     spec = checked(intervals(frame.assign(ratio_low=[math.nan, 0.0], ratio_high=[math.nan, math.inf]), label="family"))
     first, (start, end, told) = drawn(spec["layer"][1], "low", "high", "told")
@@ -92,7 +86,6 @@ GUIDE = {"FP32": 0.65, "BF16": 0.78, "8 workers, pinned": 0.87, "batch 8": 0.92,
 
 
 def steady(milliseconds: float) -> pd.DataFrame:
-    """Eight steady steps of one length."""
     number, whole = np.arange(8), round(milliseconds * 1e6)
     frame = {"rank": 0, "step": number, "start_ns": number * whole, "dur_ns": whole}
     return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": True}))
@@ -113,8 +106,6 @@ def test_steps_by_hand() -> None:
     ] == drawn(bars, "begin", "end", "verdict")
     times = ["200 ms", "150 ms (-25.0 %)", "160 ms (+6.7 %)", "80.0 ms (-50.0 %)", "80.0 ms"]
     assert times == [word for (word,) in drawn(words, "words")]
-    assert ["before", "1. bf16", "2. workers", "3. compile", "all changes together"] == bars["encoding"]["y"]["sort"]
-    assert "step time (ms)" == bars["encoding"]["x"]["title"]
     assert "3 changes take the step from 200 ms to 80.0 ms: 2.50 times as fast" == spec["title"]["text"]
     other = checked(steps(SERIES, of="time by sample"))["layer"][0]
     assert other["encoding"]["x"]["title"].startswith("time by sample (")
@@ -139,7 +130,6 @@ def test_utilisation_of_the_guide() -> None:
     assert [0.0, 0.13, 0.09, 0.05, 0.03] == pytest.approx([end - begin for _, begin, end, _ in gained])
     assert ["65.0 %", "78.0 % (+13.0 points)", "87.0 % (+9.00 points)"] == [words for *_, words in gained[:3]]
     assert "GPU utilisation goes from 65.0 % to 95.0 % in 4 changes" == spec["title"]["text"]
-    assert "GPU utilisation (%)" == spec["layer"][0]["encoding"]["x"]["title"]
     falling = utilisation(pd.DataFrame({"label": ["a", "b"], "utilisation_frac": [0.8, 0.6]}), of="SM activity")
     rows = drawn(checked(falling), "label", "part", "begin", "end", "words")
     assert [("reached before", 0.0, 0.6), ("lost", 0.6, 0.8)] == [row[1:4] for row in rows if row[0] == "1. b"]

@@ -29,7 +29,6 @@ def bins(*rows: tuple[int, str, int, float]) -> pd.DataFrame:
 
 
 def drawn(binned: pd.DataFrame, single: pd.DataFrame) -> dict[str, Any]:
-    """What is drawn from 1000 ns to 2000 ns."""
     return timeline(("GPU 0 · stream 7",), binned, single, window=(1000, 2000), title="Title")
 
 
@@ -68,13 +67,10 @@ def test_a_nanosecond_is_exact_late_on_a_long_axis() -> None:
     assert [month - 6, month + 10] == drawing["window"]
 
 
-def test_a_text_travels_once_and_shortened() -> None:
+def test_texts_travel_once_and_the_legend_holds_what_is_there() -> None:
     drawing = drawn(NO_BINS, spans(*({**LAUNCH, "name": "a\n1" + "x" * 900} for _ in range(1000))))
     kind, name, call = drawing["names"]
     assert ("gemm", "cudaLaunchKernel", 120, False) == (kind, call, len(name), "\n" in name)
-
-
-def test_the_legend_holds_what_is_there() -> None:
     found = drawn(bins((0, "communication", 1000, 0.5)), spans({"kind": "communication"}, {"kind": "step"}))["colours"]
     assert {"communication": COLOURS["communication"], "step": COLOURS["step"]} == found
     assert {*COLOURS} <= {*NAMES}

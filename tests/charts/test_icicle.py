@@ -47,7 +47,6 @@ def bars(spec: Spec) -> list[tuple[Any, ...]]:
 
 
 def labels(spec: Spec) -> list[str]:
-    """What the bars are called."""
     return [label for (label,) in drawn(spec, "label")]
 
 
@@ -62,7 +61,6 @@ def test_bars_lie_under_their_callers() -> None:
         (2, "mm", 0, 2),
     ] == bars(spec)
     assert "mm takes 50.0 % of the CPU time, called from train.py:12" == spec["title"]["text"]
-    assert "CPU time, summed over threads (s)" == spec["layer"][0]["encoding"]["x"]["title"]
     assert spec["title"]["subtitle"][0].startswith("4.00 s in all")
     params = {param["name"]: param for param in spec["params"]}
     assert ("", "text") == (params["search"]["value"], params["search"]["bind"]["input"])
@@ -83,6 +81,9 @@ def test_kinds_are_told_apart() -> None:
     kernel = node(2, 1, "<gpu kernel>", kind="gpu_operation"), node(3, 2, "sgemm(float*)"), node(4, 3, "inlined")
     spec = picture(*kernel, held=(2, 2, 2, 1))
     assert [("other",), ("GPU operation",), ("kernel",), ("kernel",)] == drawn(spec, "kind")
+    trees, metrics = ([f.assign(rank=np.int32(r)) for r in (0, 1)] for f in (toy_tree(), toy_metrics()))
+    spec = checked(icicle.tree(CALLTREE.make(pd.concat(trees)), CALL_METRICS.make(pd.concat(metrics))))
+    assert [(0, "rank 0 · main thread", 0, 3), (0, "rank 1 · main thread", 3, 6)] == bars(spec)[:2]
 
 
 def test_equal_functions_under_one_caller_are_one_bar() -> None:
@@ -101,10 +102,14 @@ def test_lines_right_under_an_entry_stay() -> None:
     assert ["main thread", "run.py:9", "fit", "fit.py:2"] == labels(unfolded)
 
 
-def test_what_is_narrow_becomes_one_bar() -> None:
+def test_what_is_narrow_becomes_one_bar_and_rows_below_the_last_are_counted() -> None:
     spec = picture(*(node(n, 1, f"f{n}") for n in (2, 3, 4, 5)), held=(100, 1, 95, 1, 1), at_least_frac=0.02)
     assert [(0, "main thread", 0, 100), (1, "f3", 0, 95), (1, "3 smaller", 95, 98)] == bars(spec)
     assert "other" == spec["layer"][0]["rows"][-1]["kind"]
+    rows = [node(n + i, max(n - 2, 1), f"{name}{n}") for n in range(2, 10, 2) for i, name in enumerate("fg")]
+    spec = picture(*rows, held=(16.0, *(2.0 ** (4 - n // 2) for n in range(2, 10))), depth=3)
+    assert {(0,), (1,), (2,)} == {*drawn(spec, "row")}
+    assert "2 rows below are not drawn." in spec["title"]["subtitle"][0]
 
 
 def test_of_too_many_bars_the_widest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +143,6 @@ def test_functions_without_a_name_go_first() -> None:
     rows = [node(n, n - 1, name) for n, name in enumerate((*names, "<gpu kernel>", "gemm"), start=2)]
     spec = picture(*rows[:4], rows[4] | {"kind": "gpu_operation"}, rows[5], held=(1,) * 7, depth=5)
     assert ["main thread", "sgemm", "… matmul", "<gpu kernel>", "gemm"] == labels(spec)
-
-
-def test_rows_below_the_last_are_counted() -> None:
-    rows = [node(n + i, max(n - 2, 1), f"{name}{n}") for n in range(2, 10, 2) for i, name in enumerate("fg")]
-    spec = picture(*rows, held=(16.0, *(2.0 ** (4 - n // 2) for n in range(2, 10))), depth=3)
-    assert {(0,), (1,), (2,)} == {*drawn(spec, "row")}
-    assert "2 rows below are not drawn." in spec["title"]["subtitle"][0]
 
 
 def brute_force(tree: pd.DataFrame, value: dict[int, float]) -> dict[tuple[str, ...], float]:
@@ -207,12 +205,6 @@ def test_a_click_and_a_search_are_signals(version: str) -> None:
     assert "text" == signals["search"]["bind"]["input"]
     across = next(scale for scale in vega["scales"] if scale["name"] == "x")
     assert ({"signal": "left"}, {"signal": "right"}) == (across["domainMin"], across["domainMax"])
-
-
-def test_ranks_stand_beside_each_other() -> None:
-    trees, metrics = ([f.assign(rank=np.int32(r)) for r in (0, 1)] for f in (toy_tree(), toy_metrics()))
-    spec = checked(icicle.tree(CALLTREE.make(pd.concat(trees)), CALL_METRICS.make(pd.concat(metrics))))
-    assert [(0, "rank 0 · main thread", 0, 3), (0, "rank 1 · main thread", 3, 6)] == bars(spec)[:2]
 
 
 @pytest.mark.parametrize(

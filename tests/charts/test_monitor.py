@@ -26,7 +26,6 @@ POWER, HEAT = samples(throttled_power_frac=[0, 1, 0, 0]), samples(thermal_violat
 
 
 def bins(*tables: pd.DataFrame, number: int = 300) -> pd.DataFrame:
-    """The bins of several metrics or devices."""
     return alignment.bins(together(*tables), bins=number)
 
 
@@ -47,12 +46,10 @@ def panel(spec: Spec, words: str) -> list[Spec]:
 
 
 def names(spec: Spec) -> list[str]:
-    """What the panels are called, without their meaning."""
     return [one["title"]["text"].split(":")[0].split(";")[0] for one in spec["vconcat"]]
 
 
 def view(layers: list[Spec], kind: str) -> Spec:
-    """The last layer of a kind of mark."""
     return [layer for layer in layers if layer["mark"]["type"] == kind][-1]
 
 
@@ -60,8 +57,6 @@ def test_levels_are_steps_within_a_band() -> None:
     line = view(panel(checked(dashboard(BUSY)), "GPU busy"), "line")
     assert "step-after" == line["mark"]["interpolate"]
     assert [(0, 50), (1, 100), (2, 0), (3, 50), (4, 50)] == drawn(line, "time", "value")
-    assert "(%)" == line["encoding"]["y"]["title"]
-    assert "time since the start of the capture (s)" == line["encoding"]["x"]["title"]
     layers = panel(checked(dashboard(BUSY, number=2)), "GPU busy")
     assert [(50, 75, 100), (0, 25, 50), (0, 25, 50)] == drawn(view(layers, "area"), "least", "value", "most")
     strip = view(layers, "rect")
@@ -125,14 +120,11 @@ def test_each_quantity_has_its_unit(metric: str, value: float, shown: float, sym
     assert (high == 100) == (symbol == "(%)" and shown < 100)
 
 
-def test_the_order_of_the_bins_does_not_matter() -> None:
-    table = bins(BUSY, samples(gpu_busy_frac=[1, 1, 0], gpu=1), samples(power_w=[1, 2]))
-    assert monitor.dashboard(table).to_dict() == monitor.dashboard(table.iloc[::-1]).to_dict()
-
-
 def test_metrics_are_those_of_the_tables_and_the_analysis() -> None:
     assert not {*DRAWN_METRICS, *BESIDE, *NAMES} - set(METRICS)
     assert set(monitor.CAUSES) == {metric for of_cause in CAUSES.values() for metric in of_cause}
+    table = bins(BUSY, samples(gpu_busy_frac=[1, 1, 0], gpu=1), samples(power_w=[1, 2]))
+    assert monitor.dashboard(table).to_dict() == monitor.dashboard(table.iloc[::-1]).to_dict()  # in any order
     assert 14 == len(checked(dashboard(samples(**{key: [0.5, 1] for key in DRAWN_METRICS})))["vconcat"])
     spec = checked(dashboard(samples(power_w=[1, 2], memory_used_bytes=[1, 2], fan_frac=[0, 1])))
     assert ["Device memory in use, of all processes", "Power drawn by the board"] == names(spec)[:-1]
@@ -173,7 +165,6 @@ def test_eight_gpus_have_a_colour_each_and_more_are_faint_lines_in_a_band() -> N
     scale = view(layers, "line")["encoding"]["color"]["scale"]
     assert [f"GPU {gpu}" for gpu in range(8)] == scale["domain"]
     assert 8 == len(set(scale["range"]))
-    assert not [layer for layer in layers if layer["mark"]["type"] == "area"]
     assert 9 == len(view(layers, "rect")["encoding"]["tooltip"])
     spec = checked(dashboard(*(samples(power_w=[gpu, gpu], rank=gpu) for gpu in range(9))))
     layers = panel(spec, "Power")
@@ -182,23 +173,19 @@ def test_eight_gpus_have_a_colour_each_and_more_are_faint_lines_in_a_band() -> N
     assert {(f"rank {rank} · GPU 0",) for rank in range(9)} == {*drawn(line, "gpu")}
     assert ("min", "max") == (band["y"]["aggregate"], band["y2"]["aggregate"])
     assert "band: from the lowest to the highest GPU" in spec["title"]["subtitle"][0]
-
-
-def test_of_too_many_gpus_the_lowest_are_drawn() -> None:
     spec = checked(dashboard(*(samples(gpu_busy_frac=[1 - gpu / 20] * 2, gpu=gpu) for gpu in range(18))))
     assert {(f"GPU {gpu}",) for gpu in range(2, 18)} == {*drawn(view(panel(spec, "GPU busy"), "line"), "gpu")}
     assert "18 GPUs are busy 15.0 % to 100 % of the time" == spec["title"]["text"]
     assert "Drawn are the 16 of 18 GPUs that are lowest in the first panel." == spec["title"]["subtitle"][-1]
 
 
-def test_a_lowered_clock_is_shaded_and_has_a_lane() -> None:
+def test_a_lowered_clock_is_shaded_and_has_a_lane_and_one_that_never_was_is_said() -> None:
     spec = checked(dashboard(BUSY, samples(power_w=[1, 2, 3, 4]), POWER, HEAT))
     lane, shade = panel(spec, "Clock lowered")[0], panel(spec, "Power")[0]
     assert [(1, 2, "power", "100 %"), (3, 4, "heat", "100 %")] == drawn(lane, "time", "end", "cause", "told")
     assert ("rect", lane["rows"]) == (shade["mark"]["type"], shade["rows"])
     assert ["power", "heat"] == lane["encoding"]["fill"]["scale"]["domain"]
     assert "The clock was lowered because of power in 1, heat in 1 of 4 bins." == spec["title"]["subtitle"][1]
-    assert "area" == panel(spec, "GPU busy")[0]["mark"]["type"]
     half = samples(power_violation_frac=[0, 0.5, 0.25, 0])  # of several metrics of a cause the larger share
     lane = panel(checked(dashboard(BUSY, POWER, half)), "Clock lowered")[0]
     assert [(1, "100 %"), (2, "25.0 %")] == drawn(lane, "time", "told")
@@ -206,9 +193,6 @@ def test_a_lowered_clock_is_shaded_and_has_a_lane() -> None:
     spec = checked(dashboard(samples(power_w=[1, 2, 3, 4]), second))  # shades could not tell whose they are
     assert ["GPU 1"] == panel(spec, "Clock lowered")[0]["encoding"]["y"]["scale"]["domain"]
     assert ["line", "rect"] == [layer["mark"]["type"] for layer in panel(spec, "Power")]
-
-
-def test_a_clock_that_was_never_lowered_is_said() -> None:
     never = checked(dashboard(BUSY, samples(throttled_power_frac=[0, 0], thermal_violation_frac=[0, 0])))
     assert "The clock was never lowered because of power or heat." == never["title"]["subtitle"][1]
     assert "Clock lowered" not in names(never)
@@ -221,11 +205,9 @@ def test_one_axis_of_time_that_the_overview_zooms() -> None:
     (scale,) = {str(layer["encoding"]["x"]["scale"]) for one in panels for layer in one["layer"]}
     assert "'left'" in scale
     params = {param["name"]: param for param in spec["params"]}
-    assert "interval" == params["zoom"]["select"]["type"]
     ends = [params[name]["expr"] for name in ("left", "right")]
     assert ["zoom.time ? zoom.time[0] : 0.0", "zoom.time ? zoom.time[1] : 4.0"] == ends
     assert [0, 4] == strip["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    assert strip["layer"][0]["name"] == params["zoom"]["views"][0]
 
 
 def test_without_a_course_over_time_the_chart_says_so() -> None:
@@ -268,17 +250,12 @@ def growing(*tables: pd.DataFrame, until: int = 4) -> Spec:
     return strips(alignment.bins(table, bins=10, window=window), window=window, tops=tops)
 
 
-def test_a_growing_log_is_a_chart_like_all_others() -> None:
+def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whole() -> None:
     spec = growing(
         samples(gpu_busy_frac=[0, 1], power_w=[300, 700], sm_clock_hz=[1e9, 2e9], memory_used_bytes=[0, 4e10])
     )
     panels = checked(alt.VConcatChart.from_dict(spec))["vconcat"]
     assert ["GPU busy", "memory used", "power", "SM clock"] == [one["title"]["text"] for one in panels]
-    assert ["(%)", "(GB)", "(W)", "(MHz)"] == [one["encoding"]["y"]["title"] for one in panels]
-    assert [False] * 3 + [None] == [one["encoding"]["x"]["axis"].get("labels") for one in panels]
-
-
-def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whole() -> None:
     (rows,) = growing(samples(gpu_busy_frac=[0.25, 0.75]))["datasets"].values()
     assert [(0, 25, "GPU 0"), (1, 75, "GPU 0"), (2, 75, "GPU 0")] == drawn({"rows": rows}, "time", "value", "gpu")
     busy, power = growing(samples(gpu_busy_frac=[0.25], power_w=[200]), until=60)["vconcat"]
@@ -286,9 +263,6 @@ def test_a_growing_log_draws_each_reading_until_the_next_on_the_axes_of_the_whol
     assert ([0, 100], [0, 210]) == tuple(one["encoding"]["y"]["scale"]["domain"] for one in (busy, power))
     (zero,) = growing(samples(pcie_rx_bytes_per_s=[0, 0]))["vconcat"]
     assert [0, 1] == zero["encoding"]["y"]["scale"]["domain"]
-
-
-def test_of_a_growing_log_the_first_eight_gpus_are_drawn() -> None:
     spec = growing(*[samples(gpu=gpu, gpu_busy_frac=[0.5]) for gpu in range(10)])
     checked(alt.VConcatChart.from_dict(spec))
     colour = spec["vconcat"][0]["encoding"]["color"]["scale"]

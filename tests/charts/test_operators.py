@@ -50,10 +50,8 @@ def test_gpu_and_cpu_stand_beside_each_other() -> None:
     ] == drawn(spec, "label", "series", "slot", "time", "said")
     assert "b launches 60.0 % of the GPU time; 10.0 % has no operator recorded" == spec["title"]["text"]
     assert "100 µs of kernels, 45.0 µs on the CPU meanwhile" in spec["title"]["subtitle"][0]
-    assert "self time (µs)" == spec["layer"][0]["encoding"]["x"]["title"]
     encoding = checked(bars(summary((None, 90, 0), ("a", 10, 1))))["layer"][0]["encoding"]
-    assert ["1. a", "no operator recorded"] == encoding["y"]["sort"]
-    assert "#9A9A9A" == encoding["fill"]["scale"]["range"][-1]
+    assert ["1. a", "no operator recorded"] == encoding["y"]["sort"]  # however long it is
 
 
 def test_the_rest_is_one_bar() -> None:
@@ -137,17 +135,14 @@ def test_the_charts_take_what_the_analyses_return() -> None:
     assert "Waiting for data takes 40.0 %" in found
 
 
-def test_real_operators(profiles: Path) -> None:
+def test_real_operators_and_steps(profiles: Path) -> None:
+    """ResNet-50 without workers: 272,769 us in the loader's ranges of 917,731 us in the steps, as in the trace."""
     truth = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())
     assert 45_432_698 == truth["devices"]["0"]["kernel_time_sum"]
     run = perfkit.load(profiles / "torch" / QWEN)
     spec = checked(bars(analysis.operators.totals.summary(run.ops, run.kernels, run.api_calls)))
     assert "45.4 ms of kernels" in spec["title"]["subtitle"][0]
     assert "aten::mul launches 14.9 % of the GPU time; 30.1 % has no operator recorded" == spec["title"]["text"]
-
-
-def test_real_steps(profiles: Path) -> None:
-    """ResNet-50 without workers: 272,769 us in the loader's ranges of 917,731 us in the steps, as in the trace."""
     run = perfkit.load(profiles / "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz")
     found = analysis.host.input_wait(run.ranges, analysis.steps.detect(run.ranges, run.kernels))
     assert f"Waiting for data takes {100 * 272_769 / 917_731:.1f} % of the steps' time" == title(steps(found))
@@ -200,14 +195,11 @@ LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
 
 def test_levels_in_one_unit_and_the_peak() -> None:
     spec = checked(chart(samples(*LEVELS), bins=2))
-    least, most, line, strips, _, point, words = spec["layer"]
-    assert ["least", "least", "reserved"] == [view["encoding"]["y"]["field"] for view in (least, most, line)]
-    assert "most" == most["encoding"]["y2"]["field"]
+    least, _, _, strips, _, point, words = spec["layer"]
     assert [(2, 8, 10), (4, 8, 20), (4, 8, 20)] == drawn(least, "least", "most", "reserved")
     assert [(10.0, 8.0, "peak 8.00 MB")] == drawn(words, "time", "most", "said")
     assert point["rows"] == words["rows"]
     assert [("2.00 MB to 8.00 MB",), ("4.00 MB to 8.00 MB",)] == drawn(strips, "allocated")
-    assert "memory (MB)" == least["encoding"]["y"]["title"]
     assert "At most 8.00 MB allocated on GPU 0, at most 20.0 MB reserved" == spec["title"]["text"]
     assert "within each 25.0 ms" in spec["title"]["subtitle"][0]
     early, late = chart(samples((0, 9, 9), (10, 1, 9))), chart(samples((0, 1, 9), (10, 9, 9)))
@@ -226,7 +218,7 @@ def test_each_gpu_has_a_panel_up_to_eight() -> None:
     assert "These are the highest 8 of 9 peaks." == spec["title"]["subtitle"][1]
 
 
-def test_the_host_only_where_no_gpu_is() -> None:
+def test_the_host_only_where_no_gpu_is_and_nothing_without_samples() -> None:
     host = samples((0, 7, None), (5, 3, None), gpu=-1)
     assert "GPU 0" in title(chart(host, samples(*LEVELS)))
     spec = checked(chart(host))
@@ -234,9 +226,6 @@ def test_the_host_only_where_no_gpu_is() -> None:
     assert "Reserved memory was not recorded." in spec["title"]["subtitle"][0]
     assert ["allocated"] == spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert not [view for view in spec["layer"] if view["mark"]["type"] == "line"]
-
-
-def test_without_memory_the_chart_says_so() -> None:
     assert "At most 0 B allocated" in title(chart(samples((0, 0, 0))))
     none = chart(SAMPLES.empty(), title="Memory of rank 3")
     assert "Memory of rank 3" == title(none)

@@ -30,12 +30,11 @@ def summary(**columns: list[float]) -> pd.DataFrame:
 
 
 def kernels(**rows: tuple[str, float, float]) -> pd.DataFrame:
-    """Kernels from family, launches and mean duration, ns."""
     frame = pd.DataFrame(list(rows.values()), columns=["family", "launch_count", "mean_ns"])
     return frame.assign(name=list(rows), total_ns=frame["launch_count"] * frame["mean_ns"])
 
 
-def test_cpu_and_gpu_stand_in_one_unit() -> None:
+def test_cpu_and_gpu_stand_in_one_unit_and_other_operations_are_what_is_left() -> None:
     frame = summary(host_ns=[3e9, 1e9], kernel_ns=[2e6, NAN], copy_ns=[0.0, NAN], operation_ns=[2e6, NAN])
     spec = checked(host_and_gpu(frame))
     assert [
@@ -46,9 +45,6 @@ def test_cpu_and_gpu_stand_in_one_unit() -> None:
     assert "4.00 s of CPU time and 2.00 ms of GPU operations" == spec["title"]["text"]
     assert "their ratio is no utilisation" in spec["title"]["subtitle"][0]
     assert "3.00 s of CPU time, no GPU operation recorded" == title(host_and_gpu(summary(host_ns=[3e9])))
-
-
-def test_other_operations_are_what_is_left() -> None:
     spec = checked(host_and_gpu(summary(kernel_ns=[0.0, 4e6], copy_ns=[1e6, 5e6], operation_ns=[1e6, 10e6])))
     assert [
         ("entry 1", "kernels", 4.0),
@@ -91,7 +87,7 @@ def test_all_rows_together_come_first() -> None:
     assert labels == {*drawn(checked(gpu_time(two.drop(columns="entry"))), "label")}
 
 
-def test_launches_are_judged_by_the_mean_of_their_kernel() -> None:
+def test_launches_are_judged_by_the_mean_of_their_kernel_and_the_largest_are_named() -> None:
     frame = kernels(short=("copy", 300, 4e3), middle=("gemm", 100, 9e3), long=("gemm", 100, 20e3))
     spec = checked(launch_efficiency(frame))
     assert "400 of 500 launches (80.0 %) are of kernels shorter than 10 µs on average" == spec["title"]["text"]
@@ -100,9 +96,6 @@ def test_launches_are_judged_by_the_mean_of_their_kernel() -> None:
     spec = checked(launch_efficiency(kernels(a=("gemm", 10, 1e6))))
     assert "All 10 launches are of kernels that run 10 µs or longer on average" == spec["title"]["text"]
     assert [2_500, 2e6] == spec["layer"][2]["encoding"]["x"]["scale"]["domain"]
-
-
-def test_the_largest_kernels_bear_their_names() -> None:
     spec = checked(launch_efficiency(kernels(**{f"k{n}": ("gemm", 10, 1e3 * 4**n) for n in range(6)})))
     names = [("k5", "right"), ("k4", "right"), ("k3", "right"), ("k2", "left")]
     assert names == drawn(spec["layer"][3], "label", "side")

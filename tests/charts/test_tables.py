@@ -56,7 +56,6 @@ class _Page(HTMLParser):
 
 
 def shown(**columns: Any) -> list[list[str]]:
-    """The header and the rows of a table with these columns."""
     return _Page(show(pd.DataFrame(columns)).html).rows
 
 
@@ -165,7 +164,7 @@ def test_cells_are_those_of_short_tables_and_sorted_by_exact_values() -> None:
     assert "start_ns\n1750075200000000001\n" in csv(html)
 
 
-def test_hostile_names_are_text() -> None:
+def test_hostile_names_are_text_and_elided_ones_are_found() -> None:
     frame = pd.DataFrame({"name": HOSTILE, "<b>_ns": range(4)})
     parsed = _Page(searchable(frame, caption=HOSTILE[0] + '"x').html)
     assert not {"script", "img", "svg", "b"} & parsed.tags
@@ -177,9 +176,6 @@ def test_hostile_names_are_text() -> None:
     # DataTables takes what is searched for HTML and reads the text of that: it must still be harmless then.
     assert HOSTILE == [unescape(value) for value in names.values()]
     assert not [value for value in names.values() if "<" in value]
-
-
-def test_the_search_finds_what_a_cell_elides() -> None:
     name = "gemm_" + "x" * 200 + "_needle_" + "y" * 100
     (_, (cell, attributes)) = _Page(searchable(pd.DataFrame({"name": [name]})).html).cells
     assert "needle" not in cell

@@ -28,7 +28,6 @@ def _bins(*rows: tuple[int, int, int, str, int, int, float]) -> pd.DataFrame:
 
 
 def _copy(dur: int = 10, busy: float = 0.5, *, rank: int = 0, stream: int = 7, start: int = 0) -> pd.DataFrame:
-    """A bin of copies."""
     return _bins((rank, 0, stream, "copy", start, dur, busy))
 
 
@@ -60,14 +59,11 @@ def test_lanes_are_named_and_sorted() -> None:
     assert "These are the busiest 24 of 25 streams." in spec["title"]["subtitle"][0]
 
 
-def test_the_axis_spans_the_window_in_its_unit() -> None:
+def test_the_axis_spans_the_window_and_rules_its_steps() -> None:
     for length, symbol in ((5000, "(s)"), (5, "(ms)")):
         assert checked(lanes(_copy(length)))["layer"][1]["encoding"]["x"]["title"].endswith(symbol)
     chart = lanes(_copy(1, start=20), window=(0, 100_000_000))
     assert [0, 100] == checked(chart)["layer"][1]["encoding"]["x"]["scale"]["domain"]
-
-
-def test_steps_inside_the_span_are_ruled() -> None:
     steps = pd.DataFrame({"step": [0, 1, 2], "start_ns": [0, 5_000_000, 50_000_000]})
     assert [(0,), (5,)] == drawn(checked(lanes(_copy(), steps=steps))["layer"][2], "start")
     many = pd.DataFrame({"step": range(101), "start_ns": range(101)})  # would hide what they divide
@@ -93,12 +89,10 @@ def spans(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def activity(*rows: dict[str, Any], span: tuple[int, int] = (0, 100), **options: Any) -> Spec:
-    """The overview of these kernels."""
     return timeline.activity(spans(*rows), span=span, **options).to_dict()
 
 
 def strips(spec: Spec, *fields: str) -> list[tuple[Any, ...]]:
-    """These fields of what is drawn."""
     (rows,) = spec["datasets"].values()
     return drawn({"rows": rows}, *fields)
 
