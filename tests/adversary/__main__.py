@@ -24,7 +24,7 @@ SLACK = 0.03  # of a gain: what the randomness of two runs may differ by
 ONCE = {"warm_up"}  # mending it makes the figures true, not the program faster: it claims no gain
 
 
-@dataclass(frozen=True)
+@dataclass
 class Score:
     """What was told of one run, and whether it was right; None where a question does not arise."""
 
@@ -32,14 +32,13 @@ class Score:
     seed: int
     plan: Plan
     told: list
-    first: bool | None
     wrong: list[str]
-    truth: float | None
-    holds: bool | None
-    quiet: bool | None
+    first: bool | None = None
+    truth: float | None = None
+    holds: bool | None = None
+    quiet: bool | None = None
 
     def right(self) -> bool:
-        """Whether nothing that was told is wrong."""
         return not self.wrong and False not in (self.first, self.holds, self.quiet)
 
 
@@ -50,18 +49,16 @@ def score(name: str, seed: int, folder: Path) -> Score:
     names = set().union(made.also, *(cause.names for cause in made.causes))
     strong = [item for item in found if (item.severity, item.confidence) == ("high", "high")]
     wrong = [item.rule for item in strong if item.rule not in names]
-    heard = [item for item in found if item.severity != "low"]
+    one = Score(name, seed, made, found, wrong)
     if made.quiet:
-        return Score(name, seed, made, found, None, wrong, None, None, all(item.rule in made.also for item in heard))
-    if not made.causes:
-        return Score(name, seed, made, found, None, wrong, None, None, None)
-    meant = [cause for cause in made.first() if found and found[0].rule in cause.names]
-    first = bool(meant)
-    truth, holds = made.gain(meant[0] if meant else made.causes[0]), None
-    if first and found[0].rule not in ONCE:
-        gain = found[0].gain
-        holds = gain.low * (1 - SLACK) <= truth <= gain.high * (1 + SLACK)
-    return Score(name, seed, made, found, first, wrong, truth, holds, None)
+        one.quiet = all(item.rule in made.also for item in found if item.severity != "low")
+    elif made.causes:
+        meant = [cause for cause in made.first() if found and found[0].rule in cause.names]
+        one.first, one.truth = bool(meant), made.gain(meant[0] if meant else made.causes[0])
+        if meant and found[0].rule not in ONCE:
+            gain = found[0].gain
+            one.holds = gain.low * (1 - SLACK) <= one.truth <= gain.high * (1 + SLACK)
+    return one
 
 
 def _range(item: object) -> str:
@@ -75,7 +72,6 @@ def _rate(values: list[bool | None]) -> str:
 
 
 def main() -> None:
-    """Print a row for each run, and the rates."""
     parser = argparse.ArgumentParser(prog="python -m tests.adversary", description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the first seed")

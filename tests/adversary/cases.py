@@ -17,15 +17,12 @@ Program = Training | Chunks | Solver | Server
 
 @dataclass(frozen=True)
 class Cause:
-    """What costs time, the findings that say so, and what of the program changes when it is mended.
-
-    `even` says that this cause is as good an answer as the one before it.
-    """
+    """What costs time, the findings that say so, and what of the program changes when it is mended."""
 
     words: str
     names: frozenset[str] | set[str]
     mended: dict[str, object]
-    even: bool = False
+    even: bool = False  # it is as good an answer as the one before it
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,6 @@ class U:
     whole: bool = False
 
     def draw(self, r: random.Random, step_ms: float) -> float:
-        """Draw it."""
         value = r.uniform(self.low, self.high) * (step_ms * self.steps if self.steps else 1)
         return round(value) if self.whole else value
 
@@ -284,5 +280,4 @@ CASES = SINGLE | MIXED | HEALTHY | TRAPS
 
 
 def plan(name: str, seed: int) -> Plan:
-    """The plan of a case with the magnitudes of a seed."""
     return CASES[name](random.Random(f"{name} {seed}"))

@@ -26,9 +26,7 @@ class Signal:
         self.machine, self.fired, self.waiting = machine, False, []
 
     def fire(self) -> None:
-        """Let it happen now: all who wait go on."""
-        self.fired = True
-        waiting, self.waiting = self.waiting, []
+        self.fired, waiting, self.waiting = True, self.waiting, []
         for resume in waiting:
             self.machine.at(self.machine.now, resume)
 
@@ -76,7 +74,6 @@ class Meeting:
         self.machine, self.ranks, self.ops = machine, ranks, []
 
     def join(self, op: Op) -> None:
-        """Come to it; the last one sets the end for all."""
         self.ops.append(op)
         if len(self.ops) == self.ranks:
             end = self.machine.now + round(op.ns)
@@ -94,7 +91,6 @@ class Gpu:
         self.streams: list[Stream] = []
 
     def clock(self, time: int) -> float:
-        """The share of the full clock at a time."""
         return ([1.0] + [share for since, share in self.clocks if since <= time])[-1]
 
 
@@ -111,7 +107,6 @@ class Stream:
         gpu.streams.append(self)
 
     def push(self, op: Op) -> None:
-        """Put an operation at the end of the queue; it can start from its arrival on."""
         self.queue.append(op)
         self.last = op
         self.machine.at(op.arrival, self.pump)
@@ -129,14 +124,9 @@ class Stream:
         if now < self.ready:
             self.machine.at(self.ready, self.pump)
             return
-        if op.kernel:
-            if gpu.free < op.kernel.demand - 1e-9:
-                return
-            gpu.free -= op.kernel.demand
-        elif not gpu.engines[op.kind]:
+        if (gpu.free < op.kernel.demand - 1e-9) if op.kernel else not gpu.engines[op.kind]:
             return
-        else:
-            gpu.engines[op.kind] = False
+        self._occupy(op, -1)
         self.queue.popleft()
         if self.slot:
             slot, self.slot = self.slot, None
@@ -148,22 +138,23 @@ class Stream:
             slow = gpu.clock(now) * gpu.speed if op.kernel else 1.0
             self.machine.at(now + max(round(op.ns / slow), 500), self.finisher(op))
 
-    def finisher(self, op: Op) -> Callable[[], None]:
-        """What ends an operation."""
+    def _occupy(self, op: Op, sign: int) -> None:
+        """Take (-1) or give back (1) what an operation needs of the GPU."""
+        if op.kernel:
+            self.gpu.free += sign * op.kernel.demand
+        else:
+            self.gpu.engines[op.kind] = sign > 0
 
+    def finisher(self, op: Op) -> Callable[[], None]:
         def finish() -> None:
             op.end = self.machine.now
-            if op.kernel:
-                self.gpu.free += op.kernel.demand
-            else:
-                self.gpu.engines[op.kind] = True
+            self._occupy(op, 1)
             self.running, self.ready = None, op.end + (700 if op.graph else round(self.machine.near(1.15 * US)))
             self.machine.ops.append(op)
             op.done.fire()
             self.machine.at(self.ready, self.pump)
-            for stream in sorted(
-                (each for each in self.gpu.streams if each.queue), key=lambda each: each.queue[0].arrival
-            ):
+            waiting = [each for each in self.gpu.streams if each.queue]
+            for stream in sorted(waiting, key=lambda each: each.queue[0].arrival):
                 stream.pump()
 
         return finish
@@ -177,13 +168,11 @@ class Thread:
         machine.threads.append(self)
 
     def record(self, table: str, name: str, start: int, **more: object) -> None:
-        """Note a row that ends now."""
         row = {"name": name, "start": start, "end": self.machine.now, "pid": self.pid, "tid": self.tid, **more}
         self.machine.rows[table].append(row)
 
     @contextmanager
     def range(self, name: str) -> Iterator[None]:
-        """An NVTX range around some steps."""
         start = self.machine.now
         yield
         self.record("nvtx", name, start)
@@ -196,7 +185,6 @@ class Thread:
             self.record(table, name, start, **more)
 
     def os_wait(self, name: str, signal: Signal) -> Steps:
-        """Wait in the operating system for another thread."""
         start = self.machine.now
         if not signal.fired:
             yield signal
@@ -205,7 +193,6 @@ class Thread:
             self.record("os", name, start)
 
     def call(self, name: str, us: float) -> Steps:
-        """Any other call of CUDA."""
         return self.spend(us * US, name, "api", corr=self.machine.correlation())
 
     def _op(self, stream: Stream, kind: str, name: str, ns: float, **more: object) -> Op:
@@ -303,44 +290,34 @@ class Machine:
         return max(ns * self.random.uniform(1 - spread, 1 + spread), 50)
 
     def at(self, time: float, what: Callable[[], None]) -> None:
-        """Do something at a time."""
         self.count += 1
         heapq.heappush(self.heap, (round(time), self.count, what))
 
     def correlation(self) -> int:
-        """The next correlation id."""
         self.corr += self.random.choice((1, 1, 1, 4))
         return self.corr
 
     def spawn(self, steps: Steps, at: int = 0) -> None:
-        """Run a program on a thread."""
 
         def resume() -> None:
             command = next(steps, None)
-            if command is None:
-                return
-            if not isinstance(command, Signal):
-                self.at(self.now + command, resume)
-            elif command.fired:
-                self.at(self.now, resume)
-            else:
+            if isinstance(command, Signal) and not command.fired:
                 command.waiting.append(resume)
+            elif command is not None:
+                self.at(self.now + (0 if isinstance(command, Signal) else command), resume)
 
         self.at(at, resume)
 
     def run(self) -> Machine:
-        """Run until nothing is left to do."""
         while self.heap:
             self.now, _, what = heapq.heappop(self.heap)
             what()
         return self
 
     def span(self) -> int:
-        """From the start of the first operation of any GPU to the end of the last one."""
         return max(op.end for op in self.ops) - min(op.start for op in self.ops)
 
     def busy(self, gpu: int) -> int:
-        """The time in which a GPU does anything, by a sweep over starts and ends."""
         mine = [op for op in self.ops if op.stream.gpu.index == gpu]
         edges = sorted([(op.start, 1) for op in mine] + [(op.end, -1) for op in mine])
         busy = depth = last = 0

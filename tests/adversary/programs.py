@@ -63,7 +63,6 @@ class Training:
     helper: str = "sem_timedwait"  # where another thread waits
 
     def run(self) -> Machine:
-        """Run the program on a new machine."""
         machine = Machine(f"training {self.seed}", gpus=len(self.speeds), launch_us=self.launch_us)
         for rank, speed in enumerate(self.speeds):
             machine.gpus[rank].speed = speed
@@ -75,16 +74,14 @@ class Training:
         return machine.run()
 
     def _work(self, rank: int) -> list[Kernel]:
-        """The kernels of a step."""
         draw = random.Random(self.seed)
         factor = self.work[rank] if self.work else 1.0
         all_us = self.kernel_us * self.kernels
         kernels = []
         for number in range(self.kernels):
-            us = self.kernel_us * draw.uniform(0.4, 1.6) * factor * (1 - self.dominant)
-            name = NAMES[number % len(NAMES)]
-            grid = round(1024 * factor)  # more work, more blocks
-            kernels.append(Kernel(name, us * US, grid=grid, load_ns=self.load_us * US, registers=32 + 8 * (number % 9)))
+            ns = self.kernel_us * draw.uniform(0.4, 1.6) * factor * (1 - self.dominant) * US
+            plain = {"grid": round(1024 * factor), "load_ns": self.load_us * US}  # more work, more blocks
+            kernels.append(Kernel(NAMES[number % len(NAMES)], ns, registers=32 + 8 * (number % 9), **plain))
         if self.dominant:
             ns = self.dominant * all_us * US * 8 / self.dominant_blocks  # the same work over more SMs
             scan = Kernel("void lstm_scan_kernel<float>(float*, int)", ns, grid=self.dominant_blocks, block=64)
@@ -176,7 +173,6 @@ class Training:
                 yield from thread.launch(main, Kernel(ADAM, self.kernel_us * US, grid=2048, block=512), after=after)
 
     def _write(self, thread: Thread) -> Steps:
-        """Write a checkpoint to a file."""
         for _ in range(4):
             yield from thread.spend(self.save_ms * MS / 4, "write", "os")
 
@@ -201,7 +197,6 @@ class _Alone:
     """A program of one thread and one process."""
 
     def run(self) -> Machine:
-        """Run the program on a new machine."""
         machine = Machine(f"{type(self).__name__} {self.seed}", getattr(self, "gpus", 1), self.launch_us)
         machine.spawn(self._loop(machine, Thread(machine, 7000, 7000, "main")))
         return machine.run()
@@ -236,9 +231,8 @@ class Chunks(_Alone):
                 size = round(self.size_mb * 1e6 / self.pieces)
                 yield from thread.copy(stream, "h2d", size, pinned=self.pinned, wait=self.wait)
             for number in range(self.kernels):
-                yield from thread.launch(
-                    stream, Kernel(f"filter_{number}(float const*, float*, int)", self.kernel_us * US)
-                )
+                kernel = Kernel(f"filter_{number}(float const*, float*, int)", self.kernel_us * US)
+                yield from thread.launch(stream, kernel)
             yield from thread.copy(stream, "d2h", round(self.back_mb * 1e6), pinned=self.pinned, wait=self.wait)
             ends.append(stream.last)
         yield from thread.synchronise(*streams, name="cudaDeviceSynchronize")
@@ -305,9 +299,7 @@ class Server(_Alone):
     kernels: int = 30
     kernel_us: float = 60.0
     tokenise_ms: float = 0.0
-    wait: bool = True
     launch_us: float = 5.0
-    graph: bool = False
 
     def _loop(self, machine: Machine, thread: Thread) -> Steps:
         stream = Stream(machine.gpus[0], 7)
@@ -321,12 +313,8 @@ class Server(_Alone):
                 if self.tokenise_ms:
                     yield from thread.spend(self.tokenise_ms * MS, "tokenise")
                 yield from thread.copy(stream, "h2d", 16_384, pinned=False)
-                kernels = [Kernel(NAMES[number % 6], self.kernel_us * US) for number in range(self.kernels)]
-                if self.graph:
-                    yield from thread.graph(stream, kernels)
-                for kernel in () if self.graph else kernels:
+                for number in range(self.kernels):
                     yield from thread.spend(2 * US)
-                    yield from thread.launch(stream, kernel)
+                    yield from thread.launch(stream, Kernel(NAMES[number % 6], self.kernel_us * US))
                 yield from thread.copy(stream, "d2h", 200_000, pinned=True)
-                if self.wait:
-                    yield from thread.synchronise(stream)
+                yield from thread.synchronise(stream)

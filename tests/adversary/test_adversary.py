@@ -19,12 +19,9 @@ KNOWN_WRONG = {
 
 def _operations(db: sqlite3.Connection) -> str:
     """A query of all operations of an export."""
-    tables = [
-        name
-        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name GLOB '*_KERNEL' OR name GLOB '*_MEMCPY'")
-    ]
+    tables = db.execute("SELECT name FROM sqlite_master WHERE name GLOB '*_KERNEL' OR name GLOB '*_MEMCPY'")
     columns = "start, end, deviceId, streamId, globalPid, correlationId"
-    return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {name}" for name in tables) + ")"
+    return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {name}" for (name,) in tables) + ")"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -67,7 +64,6 @@ def _case(name: str) -> object:
 
 @pytest.mark.parametrize("name", [_case(name) for name in CASES])
 def test_told(name: str, tmp_path: Path) -> None:
-    """The planted cause is first, its gain holds the truth, nothing wrong is told strongly, healthy runs are quiet."""
     one = score(name, 0, tmp_path)
     assert one.right(), [(item.rule, item.severity, item.confidence, item.gain) for item in one.told] + [one.truth]
 

@@ -81,27 +81,27 @@ def nsys(
     def mine(pid: int) -> bool:
         return pids is None or pid in pids
 
+    def of(table: str) -> list[dict]:
+        return [row for row in machine.rows[table] if table not in without and mine(row["pid"])]
+
     for number, op in enumerate(sorted(machine.ops, key=lambda op: op.start)):
         if mine(op.pid):
             table, row = _operation(op, number, text)
             tables[table].append(row)
     for table, source, event in (("CUPTI_ACTIVITY_KIND_RUNTIME", "api", 0), ("OSRT_API", "os", 27)):
-        for row in machine.rows[source] if source not in without else ():
-            if mine(row["pid"]):
-                suffix = "_v7000" if row["name"] == "cudaLaunchKernel" else "_v3020" if source == "api" else ""
-                known = {"start": row["start"], "end": row["end"], "eventClass": event, "globalTid": _tid(row)}
-                known |= {"nameId": text(row["name"] + suffix), "returnValue": 0}
-                more = {"correlationId": row["corr"]} if source == "api" else {"nestingLevel": 0, "callchainId": 0}
-                tables[table].append(known | more)
-    for row in machine.rows["sync"]:
-        if mine(row["pid"]):
-            known = {"start": row["start"], "end": row["end"], "deviceId": row["gpu"], "contextId": 1}
-            known |= {"streamId": row["stream"], "correlationId": row["corr"], "globalPid": HOST | row["pid"] << 24}
-            tables["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"].append(known | {"syncType": row["kind"], "eventId": 0})
-    for row in machine.rows["nvtx"] if "nvtx" not in without else ():
-        if mine(row["pid"]):
-            known = {"start": row["start"], "end": row["end"], "eventType": 59, "globalTid": _tid(row), "domainId": 0}
-            tables["NVTX_EVENTS"].append(known | {"text": row["name"]})
+        for row in of(source):
+            suffix = "_v7000" if row["name"] == "cudaLaunchKernel" else "_v3020" if source == "api" else ""
+            known = {"start": row["start"], "end": row["end"], "eventClass": event, "globalTid": _tid(row)}
+            known |= {"nameId": text(row["name"] + suffix), "returnValue": 0}
+            more = {"correlationId": row["corr"]} if source == "api" else {"nestingLevel": 0, "callchainId": 0}
+            tables[table].append(known | more)
+    for row in of("sync"):
+        known = {"start": row["start"], "end": row["end"], "deviceId": row["gpu"], "contextId": 1}
+        known |= {"streamId": row["stream"], "correlationId": row["corr"], "globalPid": HOST | row["pid"] << 24}
+        tables["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"].append(known | {"syncType": row["kind"], "eventId": 0})
+    for row in of("nvtx"):
+        known = {"start": row["start"], "end": row["end"], "eventType": 59, "globalTid": _tid(row), "domainId": 0}
+        tables["NVTX_EVENTS"].append(known | {"text": row["name"]})
     used = {(op.pid, op.stream.gpu.index) for op in machine.ops if mine(op.pid)}
     for gpu in machine.gpus:
         row = {"vmId": HOST, "id": gpu.index, "name": GPU["name"], "busLocation": f"0000:{gpu.index + 7:02x}:00.0"}
@@ -110,10 +110,10 @@ def nsys(
         row |= {"maxWarpsPerSm": 64, "maxBlocksPerSm": 32, "maxRegistersPerSm": 65536, "maxShmemPerSm": 167936}
         tables["TARGET_INFO_GPU"].append(row | {"threadsPerWarp": 32, "computeMajor": 8, "computeMinor": 0})
     tables["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": gpu, "cudaId": gpu, "pid": pid} for pid, gpu in sorted(used)]
-    for thread in machine.threads:
-        if mine(thread.pid):
-            tables["ThreadNames"].append({"nameId": text(thread.name), "priority": 20, "globalTid": _tid(vars(thread))})
-    for pid in sorted({thread.pid for thread in machine.threads if mine(thread.pid)}):
+    threads = [thread for thread in machine.threads if mine(thread.pid)]
+    for thread in threads:
+        tables["ThreadNames"].append({"nameId": text(thread.name), "priority": 20, "globalTid": _tid(vars(thread))})
+    for pid in sorted({thread.pid for thread in threads}):
         tables["PROCESSES"].append({"globalPid": HOST | pid << 24, "pid": pid, "name": "python3"})
     for gpu in sorted({gpu for _, gpu in used}) if metrics else ():
         kind = (281479271677952) | gpu
@@ -131,31 +131,26 @@ def nsys(
     tables["META_DATA_CAPTURE"] = [{"name": "CAPTURE_EVENT_TYPE", "value": kind} for kind in ["Cuda", *kinds]]
     tables["StringIds"] = [{"id": number, "value": value} for value, number in strings.items()]
     with sqlite3.connect(path) as db:
-        for name, rows in tables.items():
-            if rows:
-                db.execute(f"CREATE TABLE {name} ({', '.join(map(_column, SCHEMA[name].split()))})")
-                columns = list(rows[0])
-                quoted = ", ".join(f'"{column}"' for column in columns)
-                holes = ", ".join("?" * len(columns))
-                values = ([row[column] for column in columns] for row in rows)
-                db.executemany(f"INSERT INTO {name} ({quoted}) VALUES ({holes})", values)
+        for name, rows in ((name, rows) for name, rows in tables.items() if rows):
+            db.execute(f"CREATE TABLE {name} ({', '.join(map(_column, SCHEMA[name].split()))})")
+            quoted = ", ".join(f'"{column}"' for column in rows[0])
+            holes = ", ".join("?" * len(rows[0]))
+            values = ([row[column] for column in rows[0]] for row in rows)
+            db.executemany(f"INSERT INTO {name} ({quoted}) VALUES ({holes})", values)
     db.close()
     return path
 
 
 def _column(said: str) -> str:
-    """The definition of a column."""
     kind = ("TEXT" if "$" in said else "INTEGER") + (" NOT NULL" if "!" in said else "")
     return f'"{said.strip("!$")}" {kind}'
 
 
 def _tid(row: dict) -> int:
-    """The serialized id of a thread."""
     return HOST | row["pid"] << 24 | row["tid"]
 
 
 def _operation(op: Op, number: int, text) -> tuple[str, dict]:
-    """The table of an operation and its row."""
     row = {"start": op.start, "end": op.end, "deviceId": op.stream.gpu.index, "contextId": 1}
     row |= {"streamId": op.stream.number, "correlationId": op.corr, "globalPid": HOST | op.pid << 24}
     if op.kernel:
@@ -174,7 +169,6 @@ def _operation(op: Op, number: int, text) -> tuple[str, dict]:
 
 
 def kineto(machine: Machine, path: Path, *, pid: int, rank: int, ranks: int) -> Path:
-    """Write the trace of one rank."""
     base = 1_760_000_000 * 10**9
     events: list[dict] = []
 

@@ -19,6 +19,9 @@ from perfkit.profile import Profile
 from perfkit.tables import CAPTURE
 
 MS = 1_000_000
+LOG = "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__dmon.txt"
+AI = "nsys/openhackathons-org__AI-Profiler__{}.sqlite"
+JACOBI = "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_{}_report.sqlite"
 ABOUT = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
 
 
@@ -39,25 +42,22 @@ def training(length: float = 10.0, *, copy: float = 1.0, count: int = 20, seed: 
 
 
 def outcomes(found: Checked) -> dict[str, str]:
-    """The outcome of each figure."""
     return {verdict.id: verdict.outcome for verdict in found.verdicts}
 
 
 @pytest.fixture
 def budget(tmp_path: Path) -> Path:
-    """Where a budget lies."""
     return tmp_path / "budget.toml"
 
 
-def test_an_equal_run_passes() -> None:
-    """Another run of the program: step times and the two larger families are judged, and pass."""
+def test_an_equal_and_a_faster_run_pass() -> None:
     found = check(training(seed=1), training())
     assert {"step_median_ns", "step_mean_ns", "family_gemm_ns", "family_copy_ns"} == set(outcomes(found))
     assert ("pass", 0, "high") == (found.outcome, found.exit_code, found.confidence)
+    assert 0 == check(training(copy=0.2, seed=1), training()).exit_code  # a share of busy time that falls with it
 
 
-def test_a_slower_run_fails() -> None:
-    """20 % longer steps fail, and come first; kernels that take as long pass."""
+def test_a_slower_run_and_a_slower_family_fail() -> None:
     found = check(training(12, seed=1), training())
     assert ["fail", "fail", "pass", "pass"] == [verdict.outcome for verdict in found.verdicts]
     assert ("fail", 1) == (found.outcome, found.exit_code)
@@ -65,6 +65,10 @@ def test_a_slower_run_fails() -> None:
     assert "worse by more than 5.0 %" in first.reason
     assert "at most 1.05 times the baseline" == first.limit
     assert 1.05 < first.low < first.ratio < first.high
+    found = check(training(copy=2.0, seed=1), training())  # no step gets longer; the softmax is under 1 %
+    assert {"family_copy_ns"} == {verdict.id for verdict in found.verdicts if verdict.outcome == "fail"}
+    few = check(training(12, count=4), training(count=4)).verdicts  # their values decide
+    assert ("fail", True) == next((v.outcome, "no interval" in v.reason) for v in few if v.id == "step_median_ns")
 
 
 @pytest.mark.parametrize(("length", "code"), [(10.2, 0), (10.4, 2), (12.0, 1)])
@@ -100,77 +104,59 @@ def test_an_interval_and_its_limit(better: str, low: float, high: float, outcome
     assert ("cannot tell: ratio within" in reason) == (outcome == "error")
 
 
-def test_two_steps_against_thirty() -> None:
-    """Two steps beside thirty are cannot tell, both ways, for all figures; the reason and status 2 say so."""
+def test_what_makes_runs_unlike() -> None:
     many = training(count=30, seed=1)
     for count, fewest in ((2, 0), (3, 3)):  # two are no repetition: no steps are found
         few = training(count=count)
-        for run, baseline, reason in (
-            (few, many, f"30 steady steps before and {fewest} after"),
-            (many, few, f"{fewest} steady steps before and 30 after"),
-        ):
+        for run, baseline, before, after in ((few, many, 30, fewest), (many, few, fewest, 30)):
             found = check(run, baseline)
             assert (2, {"error"}, "low") == (found.exit_code, set(outcomes(found).values()), found.confidence)
-            assert all(reason in verdict.reason for verdict in found.verdicts)
-
-
-def test_another_gpu_or_profiler_is_unlike() -> None:
-    """Equal steps on another GPU, and by another profiler: what differs is not the program, status 2."""
+            assert all(f"{before} steady steps before and {after} after" in each.reason for each in found.verdicts)
     for other, said in (({"gpu": "H100"}, "different GPUs: A100"), ({"reader": "torch_trace"}, "different profilers")):
         found = check(trained.training(seed=1, **other), trained.training())
         assert (2, {"error"}) == (found.exit_code, set(outcomes(found).values()))
         assert said in found.verdicts[0].reason
 
 
-def test_a_recording_passes_against_itself() -> None:
-    """Steps of 1 and 100 ms have an interval of anything; the recording beside itself differs in nothing."""
+def test_a_recording_passes_against_itself(profiles: Path) -> None:
     rows = [{"name": "k", "start_ns": at * 200 * MS, "dur_ns": MS if at % 3 else 90 * MS} for at in range(24)]
     spans = [{"name": f"step {i}", **{k: row[k] for k in ("start_ns", "dur_ns")}} for i, row in enumerate(rows)]
     tables = {"kernels": kernels(*rows), "ranges": ranges(*spans), "devices": devices("A100")}
     found = check(trained.run(**tables), trained.run(**tables))
     assert ({"pass"}, {"the same recording"}) == (set(outcomes(found).values()), {v.reason for v in found.verdicts})
+    for name in (
+        "hpctoolkit/hpctoolkit-dlrm-gpu-database",
+        "ncu/meinie0826__Roofline-Analysis__flashinfer_paged_decode__gqa_bf16_b1_ctx4k_p64.ncu.csv",
+        LOG.format("load"),
+    ):
+        run = perfkit.load(profiles / name)
+        assert 0 == check(run, run).exit_code
 
 
-def test_a_slower_family_fails() -> None:
-    """Copy kernels twice as long fail, though no step gets longer; the softmax, under 1 %, is not judged."""
-    found = check(training(copy=2.0, seed=1), training())
-    assert {"family_copy_ns"} == {verdict.id for verdict in found.verdicts if verdict.outcome == "fail"}
-
-
-def test_a_faster_run_passes() -> None:
-    """Better is no failure: a share of busy time that falls with it neither."""
-    assert 0 == check(training(copy=0.2, seed=1), training()).exit_code
-
-
-def test_few_steps_are_judged_by_their_values() -> None:
-    """Four steps have no interval: their values decide, and the reason says so."""
-    found = check(training(12, count=4), training(count=4))
-    assert "fail" == outcomes(found)["step_median_ns"]
-    assert "no interval" in next(verdict for verdict in found.verdicts if verdict.id == "step_median_ns").reason
-
-
-def test_a_budget(budget: Path) -> None:
-    """A tolerance for all, one of a figure's own, a largest and a smallest value, and one that is ignored."""
+def test_budgets(budget: Path) -> None:
     budget.write_text(
         "tolerance = 0.5\n[figures.step_median_ns]\ntolerance = 0.02\n[figures.family_copy_ns]\nignore = true\n"
         "[figures.step_mean_ns]\nmax = 10e6\n[figures.device_busy_frac]\nmin = 0.3\n"
     )
     found = check(training(10.6, copy=3.0, seed=1), training(), budget)
     said = [(verdict.id, verdict.limit, verdict.outcome) for verdict in found.verdicts]
-    assert [("step_median_ns", "at most 1.02 times the baseline", "fail"), ("step_mean_ns", "max 10.0 ms", "fail")] == (
-        said[:2]
-    )
+    assert said[0] == ("step_median_ns", "at most 1.02 times the baseline", "fail")
+    assert said[1] == ("step_mean_ns", "max 10.0 ms", "fail")
     assert ("device_busy_frac", "min 30.0 %", "pass") in said
     assert ("step_mean_ns", "at most 1.50 times the baseline", "pass") in said
     assert "family_copy_ns" not in outcomes(found)
-
-
-def test_a_budget_without_a_baseline(budget: Path) -> None:
-    """Limits alone are judged without a baseline, and no value before is shown."""
     budget.write_text("[figures.step_median_ns]\nmax = 9e6\nmin = 1\n")
     found = check(training(), budget=budget)
     assert [("max 9.00 ms", "fail"), ("min 1 ns", "pass")] == [(v.limit, v.outcome) for v in found.verdicts]
     assert found.verdicts[0].values.startswith("none -> ")
+    budget.write_text(
+        "[figures.mfu]\nmin = 0.4\n[figures.step_x]\ntolerance = 0.1\n[figures.kernel_count]\ntolerance = 0.1\n"
+    )
+    found = check(training(12), training(), budget)
+    said = {verdict.id: verdict.reason for verdict in found.verdicts if verdict.outcome == "error"}
+    assert {"mfu": "the run lacks this figure", "step_x": "the run lacks this figure"}.items() <= said.items()
+    assert "does not know if more or less of" in said["kernel_count"]
+    assert 2 == found.exit_code
 
 
 def test_a_limit_within_the_interval(budget: Path) -> None:
@@ -184,18 +170,6 @@ def test_a_limit_within_the_interval(budget: Path) -> None:
         assert code == found.exit_code
         assert ["budget"] == [verdict.against for verdict in found.verdicts]
         assert np.isnan([found.verdicts[0].ratio, found.verdicts[0].low, found.verdicts[0].high]).all()
-
-
-def test_what_cannot_be_judged_is_an_error(budget: Path) -> None:
-    """A figure the run has not, and a tolerance of one of which no way is better, give exit status 2."""
-    budget.write_text(
-        "[figures.mfu]\nmin = 0.4\n[figures.step_x]\ntolerance = 0.1\n[figures.kernel_count]\ntolerance = 0.1\n"
-    )
-    found = check(training(12), training(), budget)
-    said = {verdict.id: verdict.reason for verdict in found.verdicts if verdict.outcome == "error"}
-    assert {"mfu": "the run lacks this figure", "step_x": "the run lacks this figure"}.items() <= said.items()
-    assert "does not know if more or less of" in said["kernel_count"]
-    assert 2 == found.exit_code
 
 
 @pytest.mark.parametrize(
@@ -214,7 +188,6 @@ def test_what_cannot_be_judged_is_an_error(budget: Path) -> None:
     ],
 )
 def test_wrong_budgets(budget: Path, text: str, message: str) -> None:
-    """The message names the file, the key and what it can be."""
     budget.write_text(text)
     with pytest.raises(ReadError) as raised:
         load_budget(budget)
@@ -222,8 +195,7 @@ def test_wrong_budgets(budget: Path, text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-def test_a_budget_that_is_not_there(tmp_path: Path) -> None:
-    """A missing file and one that is no text are refused."""
+def test_a_budget_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     for name in ("none.toml", "b"):
         with pytest.raises(ReadError, match="the budget cannot be read"):
@@ -231,7 +203,6 @@ def test_a_budget_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_nothing_to_judge(budget: Path) -> None:
-    """Neither baseline nor limits, and a budget that ignores what there is, are refused with what to do."""
     with pytest.raises(PerfkitError, match="Give --baseline or --budget"):
         check(training())
     names = ("step_median_ns", "step_mean_ns", "family_gemm_ns", "family_copy_ns")
@@ -240,48 +211,18 @@ def test_nothing_to_judge(budget: Path) -> None:
         check(training(), training(), budget)
 
 
-def test_real_runs(profiles: Path) -> None:
-    """A database of HPCToolkit, counters and a log pass against themselves."""
-    for name in (
-        "hpctoolkit/hpctoolkit-dlrm-gpu-database",
-        "ncu/meinie0826__Roofline-Analysis__flashinfer_paged_decode__gqa_bf16_b1_ctx4k_p64.ncu.csv",
-        "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__dmon.txt",
-    ):
-        run = perfkit.load(profiles / name)
-        assert 0 == check(run, run).exit_code
+def test_real_pairs(profiles: Path) -> None:
+    """Jacobi over NVLink and over system memory: on one GPU its steps take as long, then on both 2.41 and 2.50 ms.
 
-
-def test_a_log_that_gets_worse(profiles: Path) -> None:
-    """An idle GPU against a loaded one: 100 % of the time without a kernel instead of none, worse."""
-    idle, load = (
-        perfkit.load(profiles / f"monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{name}__dmon.txt")
-        for name in ("idle", "load")
-    )
-    found = check(idle, load)
-    assert {"log_idle_frac": "fail", "log_gpu_busy_frac": "fail"} == outcomes(found)
-
-
-AI = "nsys/openhackathons-org__AI-Profiler__{}.sqlite"
-JACOBI = "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_{}_report.sqlite"
-
-
-def test_real_runs_of_two_phases_are_compared_in_the_last(profiles: Path) -> None:
-    """Jacobi over NVLink and over system memory: on one GPU its steps take as long, then on both 2.41 and 2.50 ms."""
-    found = check(*(perfkit.load(profiles / JACOBI.format(name)) for name in ("nvlink", "sys")))
-    kinds = outcomes(found)
-    assert ("pass", "pass", 0, "high") == (
-        kinds["step_median_ns"],
-        kinds["family_other_ns"],
-        found.exit_code,
-        found.confidence,
-    )
-
-
-def test_real_runs_of_other_steps(profiles: Path) -> None:
-    """One training without and with NVTX ranges: steps from kernels and from ranges are not the same thing.
-
+    One training without and with NVTX ranges: steps from kernels and from ranges are not the same thing.
     The recordings have as many launches, 9,345 (raw SQL), and kernels that take alike: 28 % more is not the program's.
     """
+    found = check(*(perfkit.load(profiles / LOG.format(name)) for name in ("idle", "load")))
+    assert {"log_idle_frac": "fail", "log_gpu_busy_frac": "fail"} == outcomes(found)
+    found = check(*(perfkit.load(profiles / JACOBI.format(name)) for name in ("nvlink", "sys")))
+    kinds = outcomes(found)
+    assert ("pass", "pass") == (kinds["step_median_ns"], kinds["family_other_ns"])
+    assert (0, "high") == (found.exit_code, found.confidence)
     found = check(*(perfkit.load(profiles / AI.format(name)) for name in ("baseline_nvtx", "baseline")))
     said = "cannot tell, the runs do not compare: perfkit found the steps in different ways: "
     said += "kernel sequence before, nvtx after"

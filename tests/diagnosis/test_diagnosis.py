@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pandas as pd
 import pytest
+from diagnosis.traces import MS, told, values, view
 from frames import api_calls, copies, kernels, ranges
+from planted.causes import planted
+from planted.test_causes import run
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis.finding import removing
-from perfkit.profile import Missing, Profile
-from perfkit.tables import CAPTURE
-
-MS = 1_000_000
-
-
-def _view(**tables: pd.DataFrame) -> perfkit.Selection:
-    capture = CAPTURE.make(
-        pd.DataFrame(
-            {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
-        )
-    )
-    loaders = {name.upper(): (lambda frame=frame: frame) for name, frame in tables.items()}
-    missing = (Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all"),)
-    return perfkit.select(perfkit.Run([Profile("nsys", Path("p"), capture, loaders, missing)]))
+from perfkit.analysis import timeline
+from perfkit.diagnosis.finding import kept, removing
+from perfkit.diagnosis.timeline import on_gpus
+from perfkit.diagnosis.transfers import exposed, kinds, moved
 
 
 def _waiting_for_data() -> perfkit.Selection:
     """Two kernels of 10 ms, 80 ms apart; the host loads data from 10 to 88 ms and launches at 89 ms, for 1 us."""
-    return _view(
-        kernels=kernels(
-            {"start_ns": 0, "dur_ns": 10 * MS, "correlation": 1},
-            {"start_ns": 90 * MS, "dur_ns": 10 * MS, "correlation": 2},
-        ),
-        api_calls=api_calls(
-            {"start_ns": 0, "dur_ns": 1000, "correlation": 1}, {"start_ns": 89 * MS, "dur_ns": 1000, "correlation": 2}
-        ),
+    return view(
+        kernels=kernels(*({"start_ns": 90 * i * MS, "dur_ns": 10 * MS, "correlation": i + 1} for i in (0, 1))),
+        api_calls=api_calls(*({"start_ns": 89 * i * MS, "dur_ns": 1000, "correlation": i + 1} for i in (0, 1))),
         ranges=ranges({"start_ns": 10 * MS, "dur_ns": 78 * MS, "name": "enumerate(DataLoader)"}),
     )
 
@@ -49,21 +37,13 @@ def test_figures_are_shares_of_the_span() -> None:
 
     The other 2 ms pass after that: 1 ms before the launch call, 1 us in it, and 999 us until the kernel begins.
     """
-    figures = diagnosis.figures(_waiting_for_data())
-    assert 100 * MS == figures["span_ns"].value
-    assert 0.2 == pytest.approx(figures["kernel_busy_frac"].value)
-    assert 0.8 == pytest.approx(figures["idle_frac"].value)
-    parts = {"idle": 0.8, "data_loading": 0.78, "host_code": 0.01, "launch": 0.00001, "other": 0.00999}
-    shares = {id.removeprefix("idle_"): f.value for id, f in figures.items() if re.fullmatch(r"idle_\w*frac", id)}
-    shares = {name.removesuffix("_frac"): value for name, value in shares.items() if value}
-    assert {"idle" if name == "frac" else name: value for name, value in shares.items()} == pytest.approx(parts)
-
-
-def test_parts_add_up_to_the_span() -> None:
-    """computation, exposed communication, exposed copies and idle are all of the time."""
-    figures = diagnosis.figures(_waiting_for_data())
+    figures = values(_waiting_for_data())
+    assert (100 * MS, pytest.approx(0.2)) == (figures["span_ns"], figures["kernel_busy_frac"])
+    shares = {"": 0.8, "data_loading_": 0.78, "host_code_": 0.01, "launch_": 0.00001, "other_": 0.00999}
+    idle = {id: value for id, value in figures.items() if re.fullmatch(r"idle_\w*frac", id) and value}
+    assert {f"idle_{part}frac": value for part, value in shares.items()} == pytest.approx(idle)
     parts = ("computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
-    assert figures["span_ns"].value == sum(figures[part].value for part in parts)
+    assert figures["span_ns"] == sum(figures[part] for part in parts)
 
 
 def test_waiting_for_data_is_named_first() -> None:
@@ -86,89 +66,87 @@ def test_waiting_for_data_is_named_first() -> None:
     [(40, "inside “zero_grad” for 33.1 % of that"), (5, "No range of the program covers 10 % of that.")],
 )
 def test_a_range_is_named_from_a_tenth_of_the_waits_on(inside_ms: int, text: str) -> None:
-    """The host takes 79 ms before a launch outside of any range, and then 39 or 4 ms inside one."""
     starts = (0, 90, 100 + inside_ms)
     calls = [{"start_ns": (at - 1) * MS, "dur_ns": 1000, "correlation": at} for at in starts]
     work = [{"start_ns": at * MS, "dur_ns": 10 * MS, "correlation": at, "name": f"k{at}"} for at in starts]
     named = ranges({"start_ns": 100 * MS, "dur_ns": inside_ms * MS, "name": "zero_grad"})
-    found = diagnosis.findings(_view(kernels=kernels(*work), api_calls=api_calls(*calls), ranges=named))
+    found = diagnosis.findings(view(kernels=kernels(*work), api_calls=api_calls(*calls), ranges=named))
     assert "idle_host_code" == found[0].rule
     assert text in found[0].explanation
 
 
-def test_a_gain_above_its_own_share_says_why() -> None:
+def test_gains_and_shares_in_words() -> None:
     """Idle for 50 %, half of it for one reason: 1.35 times as much may go, and the reason names that share."""
     plain, wider = removing(0.25, "at most all"), removing(0.25, "at most all", idle=0.5)
     assert (4 / 3, "at most all") == (pytest.approx(plain.high), plain.reason)
     assert wider.high == pytest.approx(1 / (1 - 0.3375))
     assert wider.reason == "at most all. Other waits may get shorter too: up to 33.8 % of the time in all"
+    gpus = pd.DataFrame({"rank": [0, 0], "gpu": [0, 3]})
+    assert "20.0 % to 25.0 % of the time on 2 GPUs" == on_gpus(0.225, gpus, pd.Series([0.2, 0.25]))
+    assert "40.0 % of the time on GPU 3 (GPU 0: 5.0 %)" == on_gpus(0.225, gpus, pd.Series([0.05, 0.4]))
+    assert "40.0 % of the time" == on_gpus(0.4, gpus[:1], pd.Series([0.4]))
 
 
-def test_busy_gpu_gives_no_severe_finding() -> None:
-    """A GPU that computes all the time is told so, with low severity and no gain beyond 1."""
-    view = _view(kernels=kernels({"start_ns": 0, "dur_ns": 100 * MS}))
-    found = diagnosis.findings(view)
-    assert [("computation", "low", 1.0)] == [(f.rule, f.severity, f.gain.high) for f in found]
-
-
-def test_exposed_copies_are_found() -> None:
-    """60 ms of pinned copies and then 40 ms of kernels: 40 ms can be hidden, so that 60 of 100 ms remain, 1.67x."""
-    view = _view(
-        kernels=kernels({"start_ns": 60 * MS, "dur_ns": 40 * MS}),
-        copies=copies({"start_ns": 0, "dur_ns": 60 * MS, "bytes": 6_000_000}),
-    )
-    (finding,) = (f for f in diagnosis.findings(view) if f.rule == "copies_serial")
-    assert 100 / 60 == pytest.approx(finding.gain.high)
-
-
-@pytest.mark.parametrize(("copied", "computed", "rule"), [(60, 30, "copies_serial"), (62, 30, "copies_bound")])
-def test_copies_that_computation_cannot_hide_are_bound_by_the_link(copied: int, computed: int, rule: str) -> None:
-    """From twice the time of the computation on, overlap hides less than half: fewer copies gain more, up to 3.07x."""
-    view = _view(
-        kernels=kernels({"start_ns": copied * MS, "dur_ns": computed * MS}),
-        copies=copies({"start_ns": 0, "dur_ns": copied * MS, "bytes": 6_000_000}),
-    )
-    (finding,) = (f for f in diagnosis.findings(view) if f.rule.startswith("copies_"))
-    assert rule == finding.rule
-    shares = {"copies_serial": computed, "copies_bound": copied}
-    assert finding.gain.high == pytest.approx(1 / (1 - shares[rule] / (copied + computed)))
-
-
-def test_copies_to_and_from_the_gpu_can_hide_each_other() -> None:
-    """40 ms each way and 30 ms of kernels: streams make the run as short as 40 ms, so the link is no bound."""
+def test_small_runs_by_hand() -> None:
+    found = told(view(kernels=kernels({"start_ns": 0, "dur_ns": 100 * MS})))
+    assert [("computation", "low", 1.0)] == [(f.rule, f.severity, f.gain.high) for f in found.values()]
+    apart = {"start_ns": 0, "dur_ns": MS}, {"start_ns": 9 * MS, "dur_ns": MS}
+    first, *_ = told(view(kernels=kernels(*apart))).values()  # no launch call was recorded
+    assert ("idle", True) == (first.rule, "does not show the cause" in first.explanation)
     there, back = ({"start_ns": at * MS, "dur_ns": 40 * MS, "bytes": 6_000_000} for at in (0, 70))
-    view = _view(
-        kernels=kernels({"start_ns": 40 * MS, "dur_ns": 30 * MS}), copies=copies(there, back | {"direction": "D2H"})
-    )
-    assert ["copies_serial"] == [f.rule for f in diagnosis.findings(view) if f.rule.startswith("copies_")]
+    ran = kernels({"start_ns": 40 * MS, "dur_ns": 30 * MS})
+    found = told(view(kernels=ran, copies=copies(there, back | {"direction": "D2H"})))
+    assert ["copies_serial"] == [rule for rule in found if rule.startswith("copies_")]  # streams: as short as 40 ms
+    meeting = {"start_ns": 20 * MS, "dur_ns": 60 * MS, "family": "communication", "stream": 1}
+    found = told(view(kernels=kernels({"start_ns": 0, "dur_ns": 30 * MS, "stream": 0}, meeting)))
+    gain = found["exposed_communication"].gain
+    assert (1, pytest.approx(80 / 60)) == (gain.low, gain.high)  # 20 of the 50 exposed ms of 80 can be hidden
+    assert "hides no communication yet (25.0 % of the time); faster or less traffic can save more" in gain.reason
 
 
-def test_idle_without_calls_has_no_cause() -> None:
-    """Where no launch call was recorded, idle time is found and its cause refused."""
-    view = _view(kernels=kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 9 * MS, "dur_ns": MS}))
-    first = diagnosis.findings(view)[0]
-    assert "idle" == first.rule
-    assert "does not show the cause" in first.explanation
+@pytest.mark.parametrize(
+    ("copied", "computed", "rule", "hidden"),
+    [(60, 40, "copies_serial", 40), (60, 30, "copies_serial", 30), (62, 30, "copies_bound", 62)],
+)
+def test_copies_that_computation_cannot_hide_are_bound_by_the_link(
+    copied: int, computed: int, rule: str, hidden: int
+) -> None:
+    """From twice the time of the computation on, overlap hides less than half: fewer copies gain more, up to 3.07x."""
+    ran = kernels({"start_ns": copied * MS, "dur_ns": computed * MS})
+    found = told(view(kernels=ran, copies=copies({"start_ns": 0, "dur_ns": copied * MS, "bytes": 6_000_000})))
+    assert [rule] == [each for each in found if each.startswith("copies_")]
+    assert found[rule].gain.high == pytest.approx(1 / (1 - hidden / (copied + computed)))
 
 
-def test_amd_gpus_are_recorded_with_their_own_tools(profiles: Path) -> None:
-    """No NVIDIA command is given for what a trace of an MI300X does not hold."""
+@pytest.mark.parametrize("part", [(0.0, 1.0), (0.25, 0.75)], ids=["whole", "window"])
+@pytest.mark.parametrize("cause", ["pageable copies", "small copies", "synchronous copies"])
+def test_copies_alone_are_those_of_the_breakdown(cause: str, part: tuple[float, float]) -> None:
+    """The breakdown takes the kernels' time anew for each kind; the diagnosis takes it once for all of them."""
+    of = run(planted(cause))
+    last = int((of.kernels["start_ns"] + of.kernels["dur_ns"]).max())
+    window = () if part == (0.0, 1.0) else [int(share * last) for share in part]
+    chosen = perfkit.select(of, window=window)
+    span = int(timeline.busy(chosen.kernels, chosen.copies, window=chosen.window)["span_ns"].sum())
+    found = exposed(chosen)
+    assert found
+    for kind, share in found.items():
+        copies = moved(chosen)[kinds(chosen).reindex(moved(chosen).index).eq(kind)]
+        parts = timeline.breakdown(chosen.all_kernels, copies, window=chosen.window)
+        assert share == parts["exposed_copy_ns"].sum() / span
+
+
+def test_a_vendor_and_an_empty_run_are_asked_for_what_is_missing(profiles: Path) -> None:
     asked = diagnosis.refusals(perfkit.load(profiles / "torch" / "TraceLens__torch_compile_triton__trace.json.gz"))
     commands = " ".join(refusal.record for refusal in asked)
     assert "hpcrun -e gpu=rocm,pc" in commands
     assert "rocm-smi" in commands
     assert not re.search(r"\b(?:ncu|nsys|nvidia-smi)\b", commands)
-
-
-def test_empty_run_has_no_figures_and_no_findings() -> None:
-    """A capture without GPU activity answers nothing, and says what to record."""
-    view = _view()
-    assert ({}, []) == (diagnosis.figures(view), diagnosis.findings(view))
-    assert "nsys profile --gpu-metrics-devices=all" in [r.record for r in diagnosis.refusals(view)]
+    empty = view()
+    assert ({}, []) == (diagnosis.figures(empty), diagnosis.findings(empty))
+    assert "nsys profile --gpu-metrics-devices=all" in [r.record for r in diagnosis.refusals(empty)]
 
 
 def test_kernels_that_contradict_each_other_lower_what_rests_on_them(profiles: Path) -> None:
-    """Six of 446 kernels of a real trace, made as long as half the span, are told, and no finding is sure any more."""
     run = perfkit.load(profiles / "torch/TraceLens__h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz")
     before = {finding.rule: finding.confidence for finding in diagnosis.findings(run)}
     assert "high" == before["attention"]
@@ -176,12 +154,48 @@ def test_kernels_that_contradict_each_other_lower_what_rests_on_them(profiles: P
     stretched = run.kernels.index.isin([10, 50, 90, 130, 170, 210])
     frame = run.kernels.assign(dur_ns=run.kernels["dur_ns"].mask(stretched, span // 2))
     changed = perfkit.Run([replace(run.profiles[0], loaders={**run.profiles[0].loaders, "KERNELS": lambda: frame})])
-    view = perfkit.select(changed)
-    after = {finding.rule: finding for finding in diagnosis.findings(view)}
+    chosen = perfkit.select(changed)
+    after = told(chosen)
     assert "low" == after["attention"].confidence
     assert after["attention"].against[0].startswith("6 kernels, with 75.2 % of the kernel time, end more than 20 µs")
     assert after["attention"].evidence[0].marked.endswith(" % (doubtful)")
-    figures = diagnosis.figures(view)
+    figures = diagnosis.figures(chosen)
     assert figures["kernel_sum_ns"].marked.endswith(" (doubtful)")
     assert "" == figures["kernel_count"].doubt == figures["h2d_ns"].doubt
     assert any("KERNELS: 6 of 446 rows (75.2 % of the time) end more than 20 µs" in note for note in changed.notes)
+
+
+def test_two_threads_work_it_out_once() -> None:
+    asked, begun, go = [], Event(), Event()
+
+    @kept
+    def slow(view: perfkit.Selection, *, name: str = "") -> list[str]:
+        asked.append(name)
+        begun.set()
+        assert go.wait(60)
+        return [name]
+
+    chosen = view()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(slow, chosen, name="a")
+        assert begun.wait(60)
+        second = pool.submit(slow, chosen, name="a")
+        go.set()
+        assert first.result(60) is second.result(60)
+    assert (["b"], ["a", "b"]) == (slow(chosen, name="b"), asked)
+
+
+def test_what_failed_is_tried_again() -> None:
+    asked = []
+
+    @kept
+    def fails_once(view: perfkit.Selection) -> int:
+        asked.append(view)
+        if len(asked) == 1:
+            raise ValueError("the first time")
+        return 7
+
+    chosen = view()
+    with pytest.raises(ValueError, match="the first time"):
+        fails_once(chosen)
+    assert (7, 7, 2) == (fails_once(chosen), fails_once(chosen), len(asked))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from diagnosis.traces import BF16, MS, US, collectives, healthy, of_tables, run, samples, steps, waiting_for_input, work
+from diagnosis import traces
+from diagnosis.traces import GEMM, MS, US, of_tables, run, values, work
 from frames import ranges
 from ops import op, ops
 
@@ -20,137 +18,85 @@ from perfkit.report.notebooks import sample
 from perfkit.run import Run
 from perfkit.tables import CAPTURE
 
-
-def values(of: Run | perfkit.Selection, **options: Any) -> dict[str, float]:
-    """The figures' values by id."""
-    return {i: figure.value for i, figure in diagnosis.figures(of, **options).items()}
-
-
-def of_framework(of: Run) -> set[str]:
-    """The ids of the framework's figures that a run has."""
-    kinds = ("op_", "sync_", "reduced", "unknown_p", "input_", "memory_", "model_", "shape_", "bus_", "rank_")
-    return {i for i in diagnosis.figures(of) if i.startswith(kinds)}
+BUSY = {f"{part}_{unit}" for part in ("kernel_busy", "device_busy", "computation", "idle") for unit in ("ns", "frac")}
+A100 = "NVIDIA A100-SXM4-80GB"
+MATRIX = {**GEMM, "shapes": "[[8192,8192],[8192,8192]]"}  # 2 * 8192^3 FLOP
 
 
-def test_share_of_kernels_with_operator() -> None:
-    """30 us of kernels launched in an operator and 10 us outside of all: 0.75; two operators."""
+def test_shares_of_the_kernels() -> None:
     outside = {key: part for key, part in work("x", 70 * US, 80 * US, 10 * US).items() if key != "op"}
     found = values(run(work("a", US, 10 * US, 20 * US), work("b", 40 * US, 50 * US, 10 * US), outside))
     assert (2, 0.75) == (found["op_count"], found["op_kernel_frac"])
-
-
-def syncs(*waits: tuple[int, int, str]) -> Run:
-    """Kernels of 10 us that start at 0, 40, 80 and 120 us, and waits of given start, length in us and name."""
-    works = [work(f"aten::op{i}", max(i * 40 - 5, 1) * US, i * 40 * US, 10 * US) for i in range(4)]
-    calls = [{"start_ns": start * US, "dur_ns": length * US, "name": name} for start, length, name in waits]
-    return run(*works, calls=calls)
-
-
-def test_idle_after_waits_is_no_longer_than_the_waits() -> None:
-    """Span 130 us. Waits [2, 10) and [44, 50): idle [10, 40) and [50, 80) follow, 60 us, but the waits lasted 14."""
-    found = values(syncs((2, 8, "cudaStreamSynchronize"), (44, 6, "cudaStreamSynchronize")))
-    assert (2, 14 / 130) == (found["sync_count"], pytest.approx(found["sync_idle_frac"]))
-
-
-def test_long_waits_cost_the_idle_time_that_follows() -> None:
-    """A wait [2, 35) begins 33 us before the next operation can be launched: idle from 10 to 40, 30 of 130 us."""
-    assert 30 / 130 == pytest.approx(values(syncs((2, 33, "cudaDeviceSynchronize")))["sync_idle_frac"])
-
-
-def test_freeing_memory_is_no_wait_for_a_result() -> None:
-    """cudaFree waits for the GPU and counts, but its idle time is that of memory: one wait, no idle figure."""
-    found = values(syncs((2, 33, "cudaFree")))
-    assert 1 == found["sync_count"]
-    assert "sync_idle_frac" not in found
-
-
-def test_no_waits_are_told_without_calls() -> None:
-    """Without CUDA calls nobody knows whether there were waits: absent, not 0."""
-    frames = {"OPS": ops(op("a", 0, 5)), "KERNELS": healthy().kernels}
-    assert {"sync_count", "sync_idle_frac"}.isdisjoint(values(of_tables(**frames)))
-    assert 0 == values(healthy())["sync_count"]
-
-
-def test_idle_time_after_the_last_operation_is_not_known() -> None:
-    """A wait after the last kernel is one, but what it costs was not recorded: absent."""
-    assert "sync_idle_frac" not in values(syncs((200, 5, "cudaDeviceSynchronize")))
-
-
-def test_reduced_precision() -> None:
-    """Products of 30 us in bf16, 10 us in float32 and 10 us that nothing says: 0.6, 0.2 of it unknown."""
-    found = values(
-        run(
-            work("aten::mm", US, 10 * US, 30 * US, family="gemm", kernel="k", dtypes=BF16),
-            work("aten::mm", 5 * US, 50 * US, 10 * US, family="gemm", kernel="k", dtypes='["float","float"]'),
-            work("aten::mm", 9 * US, 70 * US, 10 * US, family="gemm", kernel="k"),
-            work("aten::add", 20 * US, 90 * US, 99 * US, family="elementwise"),
-        )
-    )
+    gemm = {"family": "gemm", "kernel": "k"}
+    products = [
+        work("aten::mm", US, 10 * US, 30 * US, dtypes=traces.BF16, **gemm),
+        work("aten::mm", 5 * US, 50 * US, 10 * US, dtypes='["float","float"]', **gemm),
+        work("aten::mm", 9 * US, 70 * US, 10 * US, **gemm),
+    ]
+    found = values(run(*products, work("aten::add", 20 * US, 90 * US, 99 * US, family="elementwise")))
     assert (0.6, 0.2) == (found["reduced_precision_frac"], found["unknown_precision_frac"])
 
 
-def test_input_wait() -> None:
-    """40 ms in the loader of each step of 100 ms: 0.4."""
-    assert 0.4 == pytest.approx(values(waiting_for_input())["input_wait_frac"])
+STREAM, DEVICE = "cudaStreamSynchronize", "cudaDeviceSynchronize"
 
 
-def test_no_input_wait_without_a_loader() -> None:
-    """Steps without a range of a loader say nothing of the input: absent."""
+@pytest.mark.parametrize(
+    ("waits", "idle"),
+    [
+        # Idle [10, 40) and [50, 80) follow, 60 us, but the waits lasted 14.
+        ([(2, 8, STREAM), (44, 6, STREAM)], 14 / 130),
+        pytest.param([(2, 33, DEVICE)], 30 / 130, id="begins before the next operation can be launched"),
+        pytest.param([(2, 33, "cudaFree")], None, id="counts, but its idle time is that of memory"),
+        pytest.param([(200, 5, DEVICE)], None, id="what a wait after the last operation costs is not known"),
+    ],
+)
+def test_idle_after_waits_is_no_longer_than_the_waits(waits: list[tuple[int, int, str]], idle: float | None) -> None:
+    """Kernels of 10 us that start at 0, 40, 80 and 120 us, and waits of given start, length in us and name."""
+    works = [work(f"aten::op{i}", max(i * 40 - 5, 1) * US, i * 40 * US, 10 * US) for i in range(4)]
+    calls = [{"start_ns": start * US, "dur_ns": length * US, "name": name} for start, length, name in waits]
+    found = values(run(*works, calls=calls))
+    assert len(waits) == found["sync_count"]
+    assert (idle if idle is None else pytest.approx(idle)) == found.get("sync_idle_frac")
+
+
+def test_what_was_not_recorded_is_absent() -> None:
+    alone = of_tables(OPS=ops(op("a", 0, 5)), KERNELS=traces.healthy().kernels)  # nobody knows whether there were waits
+    assert {"sync_count", "sync_idle_frac"}.isdisjoint(values(alone))
+    assert 0 == values(traces.healthy())["sync_count"]
     works = [work("a", i * 100 * MS + US, i * 100 * MS + MS, MS) for i in range(5)]
-    assert "input_wait_frac" not in values(run(*works, ranges=ranges(*steps())))
+    assert "input_wait_frac" not in values(run(*works, ranges=ranges(*traces.steps())))  # no range of a loader
+    kinds = ("op_", "sync_", "reduced", "unknown_p", "input_", "memory_", "model_", "shape_", "bus_", "rank_")
+    assert {"op_count"} == {i for i in values(of_tables(OPS=ops(op("a", 0, 5)))) if i.startswith(kinds)}
+    assert not [i for i in values(of_tables()) if i.startswith(kinds)]
 
 
-def test_the_rate_of_the_input_is_that_of_the_raw_trace() -> None:
-    """The sample's file: bytes of the copies to the GPU that start in the six steady steps, over their time."""
-    path = sample("mlp_a100") / "mlp_a100.pt.trace.json.gz"
-    events = [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e.get("ph") == "X"]
-    steps = {e["name"]: e for e in events if e["name"].startswith("ProfilerStep#") and e["cat"] == "user_annotation"}
-    steady = [(float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in list(steps.values())[2:]]
-    sent = [(float(e["ts"]), e["args"]["bytes"]) for e in events if "HtoD" in e["name"]]
-    moved = sum(size for at, size in sent if any(begin <= at < end for begin, end in steady))
-    figure = diagnosis.figures(perfkit.load(path))["input_bytes_per_s"]
-    assert len(steady) == 6
-    assert moved / sum(end - begin for begin, end in steady) * 1e6 == pytest.approx(figure.value, rel=1e-6)
+def test_the_rate_of_the_input() -> None:
+    """By the sample's file copies of 2,414,592 B to the GPU start in its six steady steps, of 99.3143 ms."""
+    found = values(perfkit.load(sample("mlp_a100") / "mlp_a100.pt.trace.json.gz"))
+    assert 2_414_592 / 0.0993143056640625 == pytest.approx(found["input_bytes_per_s"], rel=1e-6)
+    assert 0.4 == pytest.approx(values(traces.waiting_for_input())["input_wait_frac"])  # 40 ms of each step of 100 ms
 
 
 def test_memory() -> None:
-    """Levels 2 of 10, 8 of 10, 4 of 20 bytes: peak 8, reserved 20, unused at the peak (10 - 8) / 10."""
-    found = values(of_tables(SAMPLES=samples((0, 2, 10), (10, 8, 10), (40, 4, 20))))
+    found = values(of_tables(SAMPLES=traces.samples((0, 2, 10), (10, 8, 10), (40, 4, 20))))
     expected = {"memory_peak_bytes": 8, "memory_reserved_bytes": 20, "memory_unused_frac": 0.2}
     assert expected == pytest.approx(found)
-
-
-def test_memory_without_reserved() -> None:
-    """Where only allocated memory was recorded, reserved and unused are absent; memory of the host is no figure."""
-    assert {"memory_peak_bytes": 8} == values(of_tables(SAMPLES=samples((0, 8, None))))
-    assert {} == values(of_tables(SAMPLES=samples((0, 8, 9), gpu=-1)))
-
-
-def test_nothing_reserved_is_no_share() -> None:
-    """Of 0 reserved bytes no share is unused: absent, not NaN."""
-    assert {"memory_peak_bytes", "memory_reserved_bytes"} == set(values(of_tables(SAMPLES=samples((0, 0, 0)))))
+    assert {"memory_peak_bytes": 8} == values(of_tables(SAMPLES=traces.samples((0, 8, None))))
+    assert {} == values(of_tables(SAMPLES=traces.samples((0, 8, 9), gpu=-1)))  # memory of the host
+    nothing = values(of_tables(SAMPLES=traces.samples((0, 0, 0))))  # of 0 reserved bytes no share is unused
+    assert {"memory_peak_bytes", "memory_reserved_bytes"} == set(nothing)
 
 
 def test_bus_bandwidth_of_the_largest_message() -> None:
     """1 GB over 8 ranks in 10 and 20 ms: median of 100 and 50 GB/s times 2 * 7 / 8; the small message says nothing."""
-    rows = [{"start_ns": MS * i, "bytes": 10**9, "dur_ns": 10e6 * (i + 1), "group": "0"} for i in range(2)]
-    small = {"start_ns": 0, "bytes": 1000, "dur_ns": 1e6, "group": "0"}
-    found = diagnosis.figures(of_tables(COLLECTIVES=collectives(*rows, small)))["bus_bytes_per_s"]
+    rows = [{"start_ns": 10 * MS * i, "bytes": 10**9, "dur_ns": 10e6 * (i + 1), "group": "0"} for i in range(2)]
+    both = of_tables(COLLECTIVES=traces.collectives(*rows, {"start_ns": 0, "bytes": 1000, "dur_ns": 1e6, "group": "0"}))
+    found = diagnosis.figures(both)["bus_bytes_per_s"]
     assert 75e9 * 1.75 == pytest.approx(found.value)
     assert "2 all_reduce of 1,000,000,000 B" in found.definition
-
-
-def test_one_rank_has_no_bus() -> None:
-    """An all-reduce of a single rank crosses no bus: absent, not 0 B/s."""
-    alone = {"start_ns": 0, "bytes": 10**9, "dur_ns": 1e6, "ranks": 1}
-    assert {} == values(of_tables(COLLECTIVES=collectives(alone)))
-
-
-def test_bus_bandwidth_in_a_window() -> None:
-    """Only collectives that start in the window count: the second, 50 GB/s times 1.75."""
-    rows = [{"start_ns": 10 * MS * i, "bytes": 10**9, "dur_ns": 10e6 * (i + 1)} for i in range(2)]
-    view = perfkit.select(of_tables(COLLECTIVES=collectives(*rows)), window=(5 * MS, 900 * MS))
-    assert 50e9 * 1.75 == pytest.approx(values(view)["bus_bytes_per_s"])
+    late = perfkit.select(both, window=(5 * MS, 900 * MS))  # only collectives that start in the window
+    assert 50e9 * 1.75 == pytest.approx(values(late)["bus_bytes_per_s"])
+    assert {} == values(of_tables(COLLECTIVES=traces.collectives({**rows[0], "ranks": 1})))  # crosses no bus
 
 
 def two_ranks(*computing: int, late: int = 0) -> Run:
@@ -164,55 +110,115 @@ def two_ranks(*computing: int, late: int = 0) -> Run:
     return run(*works)
 
 
-def test_imbalance_of_ranks() -> None:
-    """28 and 58 ms besides twice 1 ms: 60 over the mean of 45, less 1."""
+def test_imbalance_is_of_the_time_that_all_ranks_recorded() -> None:
+    """28 and 58 ms besides twice 1 ms: 60 over the mean of 45, less 1.
+
+    With the second rank 50 ms later, [50, 101) has 10 + 1 ms of the first and 1 + 49 of the second: 50 / 30.5 - 1.
+    (The first computes from 2 to 60 ms and ends at 101; the second from 52 to 110.)
+    """
     found = diagnosis.figures(two_ranks(28, 58))["rank_imbalance_frac"]
     assert 60 / 45 - 1 == pytest.approx(found.value)
     assert "rank 1)" in found.definition
+    assert 50 / 30.5 - 1 == pytest.approx(values(two_ranks(58, 58, late=50))["rank_imbalance_frac"], rel=1e-12)
+    for apart in (two_ranks(10, 50, late=500), two_ranks(10)):  # no moment in common, and a rank alone
+        assert "rank_imbalance_frac" not in values(apart)
 
 
-def test_imbalance_is_of_the_time_that_all_ranks_recorded() -> None:
-    """With the second rank 50 ms later, [50, 101) has 10 + 1 ms of the first and 1 + 49 of the second: 50 / 30.5 - 1.
-
-    (The first computes from 2 to 60 ms and ends at 101; the second from 52 to 110.)
-    """
-    found = values(two_ranks(58, 58, late=50))["rank_imbalance_frac"]
-    assert 50 / 30.5 - 1 == pytest.approx(found, rel=1e-12)
-
-
-def test_ranks_recorded_at_different_times_are_not_compared() -> None:
-    """Recordings that have no moment in common, and a rank alone, have no imbalance."""
-    assert "rank_imbalance_frac" not in values(two_ranks(10, 50, late=500))
-    assert "rank_imbalance_frac" not in values(two_ranks(10))
-
-
-def test_nothing_recorded_is_nothing_told() -> None:
-    """Operators alone are counted, and nothing else of the framework is a figure; without them nothing is."""
-    assert {"op_count"} == of_framework(of_tables(OPS=ops(op("a", 0, 5))))
-    assert set() == of_framework(of_tables())
-
-
-def test_the_frameworks_figures_are_of_its_own_execution() -> None:
-    """With a capture of another tool beside, operators are held against the kernels of the framework's profiler."""
-    own, other = healthy(), run(work("x", US, 2 * US, 500 * MS), reader="nsys")
+def test_the_figures_are_of_the_frameworks_own_execution_and_leave_its_tables() -> None:
+    own, other = traces.healthy(), run(work("x", US, 2 * US, 500 * MS), reader="nsys")
     nsys = Profile("nsys", Path("n"), CAPTURE.make(other.capture), {"KERNELS": lambda: other.kernels})
     both = Run([*own.profiles, nsys])
     assert 500 * MS == values(both)["kernel_sum_ns"]
     assert values(own)["op_kernel_frac"] == values(both)["op_kernel_frac"]
-
-
-def test_real_figures(profiles: Path) -> None:
-    """XDiT on MI300X, 27,354 operators: the shares that hold for any trace, and what it did not record is absent."""
-    found = values(perfkit.load(profiles / "torch" / "TraceLens__xdit_sd_3.5__profile_trace_rank_0.json.gz"))
-    assert 27_354 == found["op_count"]
-    assert all(0 <= value <= 1 for i, value in found.items() if i.endswith("_frac"))
-    assert {"memory_peak_bytes", "input_wait_frac", "bus_bytes_per_s", "rank_imbalance_frac"}.isdisjoint(found)
-
-
-def test_figures_do_not_change_their_tables() -> None:
-    """Tables of a run are as they were after all figures and findings were taken."""
-    one = healthy()
+    one = traces.healthy()
     before = {name: getattr(one, name).copy() for name in ("kernels", "ops", "api_calls", "ranges")}
     diagnosis.findings(one)
     for name, frame in before.items():
         pd.testing.assert_frame_equal(frame, getattr(one, name))
+
+
+def test_real_figures_and_graphs(profiles: Path) -> None:
+    """HTA's trace of graphs: 70 launches, none empty, 616.067 of 1,231.461 ms silent inside; vLLM's is whole."""
+    found = values(perfkit.load(profiles / "torch" / "TraceLens__xdit_sd_3.5__profile_trace_rank_0.json.gz"))
+    assert 27_354 == found["op_count"]
+    assert all(0 <= value <= 1 for i, value in found.items() if i.endswith("_frac"))
+    assert {"memory_peak_bytes", "input_wait_frac", "bus_bytes_per_s", "rank_imbalance_frac"}.isdisjoint(found)
+    traces = profiles / "torch"
+    parts = perfkit.load(traces / "HTA__negative_queue_length_values_check__rank0.json.gz")
+    assert "idle_frac" not in diagnosis.figures(parts)
+    (found,) = (r for r in diagnosis.refusals(parts) if "idle" in r.question)
+    assert "50.0 % of the time" in found.reason
+    whole = perfkit.load(traces / "TraceLens__vllm_decode_full__graph_execution.json.gz")
+    assert 0.003 > diagnosis.figures(whole)["idle_frac"].value
+
+
+def one_product(name: str) -> Run:
+    """A product of two matrices of 8192 x 8192 in bf16, in 10 ms, and 10 ms of elementwise work."""
+    rest = work("aten::add", 5 * US, 10 * MS + 10 * US, 10 * MS, family="elementwise")
+    return run(work("aten::mm", US, 10 * US, 10 * MS, **MATRIX), rest, devices=traces.devices(name))
+
+
+def test_arithmetic_from_shapes() -> None:
+    """2 * 8192^3 FLOP of 20 ms, half of them modelled; over 312e12 FLOP/s of an A100's data sheet: 0.176.
+
+    In a window of 15 ms from the product's start it has 10 ms and the rest 5: two thirds.
+    """
+    found = values(one_product(A100))
+    assert (2 * 8192**3, 0.5) == (found["model_flops"], found["model_coverage_frac"])
+    assert 2 * 8192**3 / (0.02 * 312e12) == pytest.approx(found["shape_flops_frac"], rel=1e-12)
+    part = values(perfkit.select(one_product("x"), window=(10 * US, 15 * MS + 10 * US)))
+    assert 2 / 3 == pytest.approx(part["model_coverage_frac"])
+    assert "model_flops" not in values(perfkit.select(one_product("x"), window=(15 * MS, 20 * MS)))
+
+
+@pytest.mark.parametrize("tflops", ["100", "40", ""])
+def test_peaks_of_ones_own(tmp_path: Path, tflops: str) -> None:
+    """55 TFLOP/s are more than a peak of 40, which is then not that of what ran; and an empty cell is no peak."""
+    path = tmp_path / "peaks.csv"
+    path.write_text(f"name_nvidia_smi,bf16_tensor_tflops,fp32_tflops\nmine,{tflops},500\n")
+    expected = pytest.approx(2 * 8192**3 / (0.02 * 100e12), rel=1e-12) if tflops == "100" else None
+    assert expected == values(one_product("mine"), peaks=str(path)).get("shape_flops_frac")
+    assert "shape_flops_frac" not in values(one_product("mine"))
+
+
+def test_utilisation_needs_most_of_the_matrix_work_and_one_peak() -> None:
+    """10 ms of products have shapes, 30 ms have none: the bound would say nothing, while the operations are counted.
+
+    Of two ranks one is done in 10 ms, the other in 30: 2 * 2 * 8192^3 FLOP over 40 ms of an A100.
+    """
+    unknown = work("aten::mm", 5 * US, 11 * MS, 30 * MS, **GEMM)
+    found = values(run(work("aten::mm", US, 10 * US, 10 * MS, **MATRIX), unknown, devices=traces.devices(A100)))
+    assert (0.25, None) == (found["model_coverage_frac"], found.get("shape_flops_frac"))
+    works = [work("aten::mm", US, 10 * US, (10 + 20 * rank) * MS, rank=rank, **MATRIX) for rank in (0, 1)]
+    both = traces.devices(A100, ranks=2)
+    assert 4 * 8192**3 / (0.04 * 312e12) == pytest.approx(values(run(*works, devices=both))["shape_flops_frac"])
+    assert "shape_flops_frac" not in values(run(*works, devices=both.assign(name=[A100, "Tesla T4"])))
+
+
+@pytest.mark.parametrize("whole", [traces.replays(0), traces.replays(2)])
+def test_graphs_recorded_whole_leave_the_figures(whole: Run) -> None:
+    assert values(whole).keys() >= BUSY | {"sync_idle_frac"}
+
+
+@pytest.mark.parametrize("incomplete", [traces.replays(3), traces.replays(0, pause=150 * US)])
+def test_graphs_recorded_in_part_hide_how_busy_the_gpu_is(incomplete: Run) -> None:
+    found = values(incomplete)
+    assert BUSY.isdisjoint(found)
+    assert not any(i.startswith(("sync_idle", "idle_", "exposed_", "overlap_")) for i in found)
+    assert {"span_ns", "kernel_sum_ns", "kernel_count", "op_kernel_frac", "sync_count"} <= set(found)
+
+
+@pytest.mark.parametrize("reader", ["nsys", "torch_trace"])
+def test_what_to_record_for_graphs(reader: str) -> None:
+    (found,) = (r for r in diagnosis.refusals(traces.replays(4, reader=reader)) if "idle" in r.question)
+    assert "4 of 10 graph launches have no operation in the recording" == found.reason
+    assert "--cuda-graph-trace=node" in found.record
+    assert ("torch.profiler" in found.record) == (reader == "torch_trace")
+    assert not [r for r in diagnosis.refusals(traces.replays(0)) if "idle" in r.question]
+
+
+def test_graphs_of_another_gpu_are_not_missing() -> None:
+    frames = {name: getattr(traces.replays(0), name.lower()) for name in ("KERNELS", "API_CALLS", "OPS")}
+    moved = frames["KERNELS"].assign(gpu=(frames["KERNELS"]["start_ns"] >= 5 * MS).astype("int32"))
+    one = perfkit.select(of_tables(**{**frames, "KERNELS": moved}), gpus=(0,))
+    assert "idle_frac" in diagnosis.figures(one)

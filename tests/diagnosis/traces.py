@@ -10,14 +10,25 @@ import pandas as pd
 from frames import api_calls, kernels, ranges
 from ops import launch, launched, op, ops, python_calls
 
-from perfkit.profile import Profile
+from perfkit import diagnosis
+from perfkit.diagnosis.finding import Finding
+from perfkit.profile import Missing, Profile
 from perfkit.run import Run
+from perfkit.selection import Selection, select
 from perfkit.tables import API_CALLS, CAPTURE, COLLECTIVES, DEVICES, SAMPLES
 
 US, MS = 1_000, 1_000_000
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 GEMM = {"kernel": "product", "family": "gemm", "dtypes": BF16}
+
+
+def told(of: Run | Selection, **options: Any) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in diagnosis.findings(of, **options)}
+
+
+def values(of: Run | Selection, **options: Any) -> dict[str, float]:
+    return {i: figure.value for i, figure in diagnosis.figures(of, **options).items()}
 
 
 def work(name: str, at: int, start: int, dur: int, **more: Any) -> dict[str, Any]:
@@ -37,11 +48,17 @@ def run(*works: dict[str, Any], reader: str = "torch_trace", **others: Any) -> R
     return of_tables(reader, **{**tables, **{name.upper(): frame for name, frame in others.items()}})
 
 
-def of_tables(reader: str = "torch_trace", **tables: pd.DataFrame) -> Run:
+def of_tables(reader: str = "torch_trace", *missing: Missing, **tables: pd.DataFrame) -> Run:
     """A run of one profile of 1 s with these tables."""
     row = {"rank": 0, "tool": "t", "tool_version": "", "path": "p", "t0_unix_ns": 0, "dur_ns": 1_000 * MS}
     loaders: dict[str, Callable[[], pd.DataFrame]] = {name: lambda f=frame: f for name, frame in tables.items()}
-    return Run([Profile(reader, Path("p"), CAPTURE.make(pd.DataFrame([row])), loaders)])
+    return Run([Profile(reader, Path("p"), CAPTURE.make(pd.DataFrame([row])), loaders, missing)])
+
+
+def view(**tables: pd.DataFrame) -> Selection:
+    """All of a timeline of Nsight Systems with these tables, without GPU metrics."""
+    missing = Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all")
+    return select(of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()}))
 
 
 def devices(name: str, *, ranks: int = 1) -> pd.DataFrame:
@@ -142,11 +159,8 @@ def leaking(kept: int, *, but: int = -1) -> Run:
         levels.append((at + 10 * MS, base + 500, 4_000))
         base += kept if i != but else 0
         levels.append((at + 90 * MS, base, 4_000))
-    card = DEVICES.make(
-        pd.DataFrame([{"rank": 0, "gpu": 0, "name": "A100", "memory_bytes": 10_000}])
-        .reindex(columns=DEVICES.column_names)
-        .fillna({"compute_capability": ""})
-    )
+    card = {"rank": 0, "gpu": 0, "name": "A100", "compute_capability": "", "memory_bytes": 10_000}
+    card = DEVICES.make(pd.DataFrame([card]).reindex(columns=DEVICES.column_names))
     return run(*works, ranges=ranges(*steps(12)), samples=samples(*levels), devices=card)
 
 
@@ -171,13 +185,7 @@ def replays(empty: int, *, pause: int = 2 * US, reader: str = "torch_trace") -> 
     calls.append({"start_ns": 6 * MS + 10 * US, "dur_ns": 900 * US, "name": "cudaStreamSynchronize"})
     for i in range(10):
         calls.append({"start_ns": i * MS, "dur_ns": 5 * US, "name": "cudaGraphLaunch", "correlation": i})
-        node = {
-            "dur_ns": 400 * US,
-            "in_graph": True,
-            "family": "gemm",
-            "name": "ampere_sgemm_128x64_tn",
-            "correlation": i,
-        }
+        node = {"dur_ns": 400 * US, "in_graph": True, "family": "gemm", "name": "ampere_sgemm_128x64_tn"}
         starts = [i * MS + 10 * US, i * MS + 410 * US + pause]
-        nodes += [{"start_ns": start, **node} for start in starts if i >= empty]
+        nodes += [{"start_ns": start, "correlation": i, **node} for start in starts if i >= empty]
     return of_tables(reader, KERNELS=kernels(*nodes), API_CALLS=api_calls(*calls), OPS=ops(first["op"]))

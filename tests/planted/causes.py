@@ -1,14 +1,8 @@
 """What would be recorded of a program in which one thing, or two, are known to be wrong?
 
-Conventions
------------
-A run is that of `make.program`, with what its settings cannot plant added to the tables: ranges around the steps, names
-of kernels, readings of the GPU's sensors, counters. What is planted is known because the program does it, not because a
-threshold says so. Times are int64 ns.
-
-Functions
----------
-healthy    the program in which nothing is wrong planted    programs in which something is
+A run is that of `planted.program`, with what its settings cannot plant added to the tables: ranges around the steps,
+names of kernels, readings of the GPU's sensors, counters. What is planted is known because the program does it, not
+because a threshold says so. Times are int64 ns.
 """
 
 from __future__ import annotations
@@ -24,6 +18,7 @@ from planted.program import Settings, simulated
 from perfkit.tables import COUNTERS, DEVICES, KERNELS, LAUNCHES, RANGES, SAMPLES
 
 Tables = dict[str, pd.DataFrame]
+Moments = np.ndarray[Any, np.dtype[np.int64]]
 
 MS = 1_000_000
 GPU = "NVIDIA A100 80GB PCIe"
@@ -55,13 +50,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 def healthy(settings: Settings = HEALTHY) -> Tables:
-    """Return the tables of a program on a busy GPU, in 16 bits, at its full clock.
-
-    Examples
-    --------
-    >>> sorted(healthy(Settings(steps=3, layers=2)))
-    ['API_CALLS', 'COPIES', 'DEVICES', 'KERNELS', 'RANGES', 'SAMPLES']
-    """
+    """Return the tables of a program on a busy GPU, in 16 bits, at its full clock."""
     run = simulated(settings)
     tables = {"KERNELS": _renamed(run.kernels), "COPIES": run.copies, "API_CALLS": run.api_calls}
     tables |= {"OS_CALLS": run.os_calls} if len(run.os_calls) else {}
@@ -108,20 +97,13 @@ def _sampled(tables: Tables, working: Mapping[str, float], clock_hz: float = CLO
     return SAMPLES.make(pd.concat(frames, ignore_index=True))
 
 
-def _busy_until(
-    kernels: pd.DataFrame, time: np.ndarray[Any, np.dtype[np.int64]]
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _busy_until(kernels: pd.DataFrame, time: Moments) -> Moments:
     """Return the time in which kernels of one stream have run until each moment."""
     start, dur = kernels["start_ns"].to_numpy(), kernels["dur_ns"].to_numpy()
     begun = np.searchsorted(start, time, side="left")
     done = np.append(0, np.cumsum(dur))[begun]
     last = np.append(0, start + dur)[begun]
     return np.asarray(done - np.maximum(last - time, 0), np.int64)
-
-
-def throttled(tables: Tables) -> Tables:
-    """Return a run whose clock falls by a third to keep the power limit, shortly after it began."""
-    return tables | {"SAMPLES": _sampled(tables, WORKING, SLOW_HZ)}
 
 
 def memory_bound(tables: Tables) -> Tables:
@@ -158,64 +140,34 @@ def _after(frame: pd.DataFrame, moment: int) -> pd.DataFrame:
     return frame.assign(start_ns=frame["start_ns"] + COMPILING_NS * (frame["start_ns"] >= moment))
 
 
-def few_warps(tables: Tables) -> Tables:
-    """Return a run whose kernels take so many registers that an SM holds an eighth of its warps."""
-    return tables | _counted(possible=0.125, achieved=0.12, sm=0.35, memory=0.3)
-
-
-def waiting_warps(tables: Tables) -> Tables:
-    """Return a run whose kernels have warps enough, all of which wait for one another's results."""
-    return tables | _counted(possible=1.0, achieved=0.9, sm=0.3, memory=0.2)
-
-
 def _counted(*, possible: float, achieved: float, sm: float, memory: float) -> Tables:
     """Return LAUNCHES and COUNTERS of ten launches of one kernel with grids that fill the GPU eight times."""
-    launches = pd.DataFrame({"launch": range(10)}, columns=LAUNCHES.column_names).assign(
-        rank=0,
-        gpu=0,
-        launch=range(10),
-        name=f"{ON_TENSOR_CORES}_1",
-        full_name=f"{ON_TENSOR_CORES}_1",
-        grid_blocks=864,
-        block_threads=256,
-        dur_ns=1.5 * MS,
-        clock_hz=CLOCK_HZ,
-        theoretical_occupancy_frac=possible,
-        achieved_occupancy_frac=achieved,
-        sm_frac=sm,
-        memory_frac=memory,
-    )
+    kernel = {"rank": 0, "gpu": 0, "name": f"{ON_TENSOR_CORES}_1", "full_name": f"{ON_TENSOR_CORES}_1"}
+    kernel |= {"grid_blocks": 864, "block_threads": 256, "dur_ns": 1.5 * MS, "clock_hz": CLOCK_HZ}
+    kernel |= {"theoretical_occupancy_frac": possible, "achieved_occupancy_frac": achieved}
+    rows = [{**kernel, "launch": launch, "sm_frac": sm, "memory_frac": memory} for launch in range(10)]
+    launches = pd.DataFrame(rows, columns=LAUNCHES.column_names)
     waves = {"rank": 0, "launch": range(10), "metric": "launch__waves_per_multiprocessor", "unit": "", "value": 8.0}
     return {"LAUNCHES": LAUNCHES.make(launches), "COUNTERS": COUNTERS.make(pd.DataFrame(waves))}
 
 
 # One cause each: what is added to the tables of the healthy program.
 ADDED: Mapping[str, Callable[[Tables], Tables]] = {
-    "throttling": throttled,
+    # The clock falls by a third to keep the power limit, shortly after the run began.
+    "throttling": lambda tables: tables | {"SAMPLES": _sampled(tables, WORKING, SLOW_HZ)},
     "memory bandwidth": memory_bound,
     "tensor cores": on_cuda_cores,
     "warm-up": warming_up,
-    "occupancy": few_warps,
-    "latency": waiting_warps,
+    # Kernels take so many registers that an SM holds an eighth of its warps.
+    "occupancy": lambda tables: tables | _counted(possible=0.125, achieved=0.12, sm=0.35, memory=0.3),
+    # Kernels have warps enough, all of which wait for one another's results.
+    "latency": lambda tables: tables | _counted(possible=1.0, achieved=0.9, sm=0.3, memory=0.2),
 }
 CAUSES = (*SETTINGS, *ADDED)
 
 
 def planted(*causes: str) -> Tables:
-    """Return the tables of the program with these causes, each of `CAUSES`, in this order.
-
-    Raises
-    ------
-    ValueError
-        If a cause is not one of them.
-
-    Examples
-    --------
-    >>> planted("rust")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    ValueError: causes: 'rust' is not one of data loading, synchronisation, launch overhead, pageable copies, ...
-    """
+    """Return the tables of the program with these causes, each of `CAUSES`, in this order."""
     unknown = [cause for cause in causes if cause not in CAUSES]
     if unknown:
         raise ValueError(f"causes: {unknown[0]!r} is not one of {', '.join(CAUSES)}")

@@ -1,17 +1,9 @@
 """What would be recorded of a small training program, step by step, if one thing in it were different?
 
-Conventions
------------
 It runs on `perfkit.simulate.program`, event by event. Kernels and the CPU's work have the same random lengths whatever
 else is different, so that two programs that differ in one field differ in nothing else but the machine's delays.
-Times are int64 ns.
-
-A step loads a batch, copies it to the GPU, launches kernels, of which some reduce over the ranks, reads the loss back
-and waits for the GPU; after some steps it writes a checkpoint.
-
-Functions
----------
-simulated    the tables of a program, and how long it truly took
+Times are int64 ns. A step loads a batch, copies it to the GPU, launches kernels, of which some reduce over the ranks,
+reads the loss back and waits for the GPU; after some steps it writes a checkpoint.
 """
 
 from __future__ import annotations
@@ -36,60 +28,34 @@ WRITING = ("open64", *("write",) * 18, "fsync")  # calls that write a checkpoint
 
 @dataclass(frozen=True)
 class Settings:
-    """What the program does; times in ns, kernels and CPU work are means.
-
-    Attributes
-    ----------
-    steps, layers, ranks, seed
-        Steps; kernels per step; ranks; seed of all random lengths.
-    kernel_ns, cpu_ns
-        A kernel; the CPU's work before a launch.
-    loading_ns, workers
-        Loading a batch; processes that load in the background, none with 0.
-    input_ns, pageable, prefetched, waited
-        The copy of a batch; whether its memory is pageable, so that the thread waits for it; whether it runs beside the
-        kernels of the step before; whether the thread waits for it although its memory is pinned.
-    small_copies, small_ns
-        Copies of 4 KiB before each kernel; how long one takes.
-    sync_every, synchronises
-        Kernels between two synchronisations of the stream, 0 for none within the step; whether there is any at all.
-    fused, graph
-        Kernels that are one; whether a step is one graph.
-    reduce_every, reduce_ns, beside
-        Kernels between two reductions, 0 for none; how long one takes; whether on a stream of its own.
-    slow_rank_frac
-        How much longer the kernels of the last rank take.
-    save_every, saved_bytes, saving_ns, all_save
-        Steps between two checkpoints, 0 for none; what one copies to the host; writing it, after the copy; whether all
-        ranks save, or the first one alone.
-    """
+    """What the program does; times in ns, kernels and CPU work are means."""
 
     steps: int = 20
-    layers: int = 40
+    layers: int = 40  # kernels per step
     ranks: int = 1
-    seed: int = 0
+    seed: int = 0  # of all random lengths
     kernel_ns: int = 30_000
-    cpu_ns: int = 10_000
-    loading_ns: int = 0
-    workers: int = 0
-    input_ns: int = 200_000
-    pageable: bool = True
-    prefetched: bool = False
-    waited: bool = False
-    small_copies: int = 0
+    cpu_ns: int = 10_000  # before a launch
+    loading_ns: int = 0  # a batch
+    workers: int = 0  # processes that load in the background, none with 0
+    input_ns: int = 200_000  # the copy of a batch
+    pageable: bool = True  # its memory, so that the thread waits for the copy
+    prefetched: bool = False  # it runs beside the kernels of the step before
+    waited: bool = False  # the thread waits for it although its memory is pinned
+    small_copies: int = 0  # of 4 KiB before each kernel
     small_ns: int = 4_000
-    sync_every: int = 0
-    synchronises: bool = True
-    fused: int = 1
-    graph: bool = False
-    reduce_every: int = 0
+    sync_every: int = 0  # kernels between two synchronisations of the stream, 0 for none within the step
+    synchronises: bool = True  # at all
+    fused: int = 1  # kernels that are one
+    graph: bool = False  # a step is one graph
+    reduce_every: int = 0  # kernels between two reductions, 0 for none
     reduce_ns: int = 100_000
-    beside: bool = False
-    slow_rank_frac: float = 0.0
-    save_every: int = 0
-    saved_bytes: int = 1 << 30
-    saving_ns: int = 400_000_000
-    all_save: bool = True
+    beside: bool = False  # reductions have a stream of their own
+    slow_rank_frac: float = 0.0  # how much longer the kernels of the last rank take
+    save_every: int = 0  # steps between two checkpoints, 0 for none
+    saved_bytes: int = 1 << 30  # what one copies to the host
+    saving_ns: int = 400_000_000  # writing it, after the copy
+    all_save: bool = True  # or the first rank alone
 
 
 class Simulated(NamedTuple):
@@ -126,7 +92,6 @@ class _Rank:
             self.machine.finish(batch)
 
     def main(self) -> Thread:
-        """Run all steps."""
         for step in range(self.settings.steps):
             yield from self._load(step)
             yield from self._copy_in()
@@ -162,10 +127,8 @@ class _Rank:
 
     def _copy_in(self) -> Thread:
         settings = self.settings
-        memory = "pageable" if settings.pageable else "pinned"
-        work = Work(
-            settings.input_ns, {"direction": "H2D", "bytes": 1 << 20, "src_memory": memory, "dst_memory": "device"}
-        )
+        row = {"direction": "H2D", "bytes": 1 << 20, "dst_memory": "device"}
+        work = Work(settings.input_ns, row | {"src_memory": "pageable" if settings.pageable else "pinned"})
         if not settings.prefetched:
             waits, name = settings.pageable or settings.waited, "cudaMemcpy" if settings.waited else "cudaMemcpyAsync"
             yield from self._call(name, (_COMPUTE, work), wait=[work] if waits else None)
@@ -221,14 +184,7 @@ class _Rank:
 
 
 def simulated(settings: Settings) -> Simulated:
-    """Return the tables of a program, and how long it truly took.
-
-    Examples
-    --------
-    >>> run = simulated(Settings(steps=2, layers=3))
-    >>> len(run.kernels), len(run.copies), run.api_calls["name"].value_counts()["cudaDeviceSynchronize"]
-    (6, 4, np.int64(2))
-    """
+    """Return the tables of a program, and how long it truly took."""
     machine = Machine(settings.ranks, settings.seed)
     meetings: dict[int, list[Line]] = {}
     for number in range(settings.ranks):
@@ -240,7 +196,6 @@ def simulated(settings: Settings) -> Simulated:
 
 
 def _tables(machine: Machine) -> Simulated:
-    """Return the rows as tables."""
     graphs = {(row["rank"], row["correlation"]) for row in machine.rows["calls"] if row["name"] == "cudaGraphLaunch"}
     kernel = {"grid_blocks": 108, "block_threads": 256, "registers": 32, "shared_bytes": 0, "process": 1}
     kernels = [
@@ -248,10 +203,10 @@ def _tables(machine: Machine) -> Simulated:
         for row in machine.rows["kernels"]
     ]
     copies = [{**row, "process": 1, "peer_gpu": -1} for row in machine.rows["copies"]]
-    calls = [{**row, "process": 1, "thread": 1} for row in machine.rows["calls"]]
-    more = {"process": 1, "thread": 1, "domain": "", "kind": "push_pop", "depth": 0}
+    plain = {"process": 1, "thread": 1}
+    calls, os_calls = ([{**row, **plain} for row in machine.rows[name]] for name in ("calls", "os_calls"))
+    more = {**plain, "domain": "", "kind": "push_pop", "depth": 0}
     ranges = [{**row, **more} for row in machine.rows["ranges"]]
-    os_calls = [{**row, "process": 1, "thread": 1} for row in machine.rows["os_calls"]]
     first = min(row["start_ns"] for row in kernels + copies)
     last = max(row["start_ns"] + row["dur_ns"] for row in kernels + copies)
     rows = {KERNELS: kernels, COPIES: copies, API_CALLS: calls, RANGES: ranges, OS_CALLS: os_calls}
