@@ -13,7 +13,7 @@ from databases import Database
 import perfkit
 from make import hpctoolkit
 from make.hpctoolkit import Form, Metric, Paths, Thread, Trace, Tree, Values
-from make.hpctoolkit.tree import CALLED, File, Function
+from make.hpctoolkit.tree import CALLED
 
 SCOPES = ("point", "function", "lex_aware", "execution")
 KINDS = ("function", "loop", "line", "instruction", "entry")
@@ -107,28 +107,19 @@ def test_files_are_laid_out_as_real_ones(tmp_path: Path, profiles: Path) -> None
     assert real.kinds == made.kinds
 
 
-def test_contexts_are_what_was_built(tmp_path: Path) -> None:
-    """Functions, loops and lines refer to what they were given; an anonymous function has a place and no name."""
+def test_a_database_worked_by_hand(tmp_path: Path) -> None:
     paths, _ = toy()
     hpctoolkit.write(tmp_path, toy_database(paths.tree(), title="toy", description="made up"))
     read = Database(tmp_path)
     assert ("toy", "made up") == read.title
     assert ("entry", "main thread", 1) == (read.contexts[1].kind, read.contexts[1].name, read.contexts[1].offset)
     f, outer, g = read.contexts[2], read.contexts[3], read.contexts[7]
-    assert ("function", "f(int)", "src/job/f.cc", 3, "/lib/f.so", 0x40, 1) == (
-        *(f.kind, f.name, f.file, f.line, f.function_module, f.offset, f.relation),
-    )
-    assert ("loop", "src/job/f.cc", 4, "/lib/f.so", 0x48, 0, 1) == (
-        *(outer.kind, outer.file, outer.line, outer.module, outer.offset, outer.relation, outer.propagation),
-    )
+    told = (f.kind, f.name, f.file, f.line, f.function_module, f.offset, f.relation)
+    assert ("function", "f(int)", "src/job/f.cc", 3, "/lib/f.so", 0x40, 1) == told
+    told = (outer.kind, outer.file, outer.line, outer.module, outer.offset, outer.relation, outer.propagation)
+    assert ("loop", "src/job/f.cc", 4, "/lib/f.so", 0x48, 0, 1) == told
     assert (None, "/lib/g.so", 0x100, 2, 0) == (g.name, g.function_module, g.offset, g.relation, g.propagation)
-
-
-def test_values_worked_by_hand(tmp_path: Path) -> None:
-    """7 + 5 ns are 12e-9 s at every context above both lines; the summary adds both threads; context 0 is the whole."""
-    paths, _ = toy()
-    hpctoolkit.write(tmp_path, toy_database(paths.tree()))
-    read = Database(tmp_path)
+    # 7 + 5 ns are 12e-9 s at every context above both lines; the summary adds both threads; context 0 is the whole.
     assert [True, False, False] == [profile.is_summary for profile in read.profiles]
     assert (("NODE", 1, 0, 7), ("RANK", 0, 3, 3), ("THREAD", 0, 0, 0)) == read.profiles[1].identity
     assert (("NODE", 1, 0, 7), ("GPUCONTEXT", 0, 1, 1), ("GPUSTREAM", 0, 14, 14)) == read.profiles[2].identity
@@ -138,51 +129,40 @@ def test_values_worked_by_hand(tmp_path: Path) -> None:
     assert {4: 2.0, 5: 2.0, 6: 2.0, 7: 2.0} == read.profiles[0].values[7]
 
 
-def test_by_context_is_by_profile_turned_round(tmp_path: Path) -> None:
-    """Every value of a thread in `profile.db` is in `cct.db`, and no other; summaries are not."""
-    hpctoolkit.contexts(tmp_path, contexts=400, metrics=METRICS, threads=3, ranks=2, seed=5)
-    read = Database(tmp_path)
-    values = {
-        (number, context, metric): value
-        for number, profile in enumerate(read.profiles)
-        for context, of in profile.values.items()
-        for metric, value in of.items()
-        if number
-    }
-    assert values == read.by_context()
-    assert 1 + 2 * 3 == len(read.profiles)
-
-
-def test_execution_is_the_sum_of_all_points_below(tmp_path: Path) -> None:
-    """Walking up from every point value adds up to the stored execution values, in the summary and in each thread."""
-    hpctoolkit.contexts(tmp_path, contexts=500, metrics=METRICS, seed=2)
-    read = Database(tmp_path)
-    for profile in read.profiles:
-        for i, metric in enumerate(METRICS):
-            sums: dict[int, int] = defaultdict(int)
-            for context, values in profile.values.items():
-                at = context
-                while True:
-                    sums[at] += round(values.get(4 * i, 0) * metric.per_unit)
-                    if not at:
-                        break
-                    at = read.contexts[at].parent
-            stored = {c: values[4 * i + 3] for c, values in profile.values.items() if 4 * i + 3 in values}
-            assert {c: value / metric.per_unit for c, value in sums.items() if value} == stored
-
-
 @pytest.mark.parametrize("metrics", [hpctoolkit.NVIDIA, hpctoolkit.NVIDIA_2026, hpctoolkit.AMD, hpctoolkit.INTEL])
 def test_truth_is_what_the_file_holds(tmp_path: Path, metrics: tuple[Metric, ...]) -> None:
-    """Totals, sums by entry point and by thread are the execution values of context 0 and the entry points."""
+    """Totals, sums by entry point and by thread are the execution values of context 0 and the entry points.
+
+    Every value of a thread in `profile.db` is in `cct.db`, and no other; walking up from every point value adds up to
+    the execution values.
+    """
     truth = hpctoolkit.contexts(tmp_path, contexts=300, metrics=metrics, threads=2, ranks=2, seed=3)
     read = Database(tmp_path)
     assert [metric.name for metric in metrics] == [metric.name for metric in read.metrics]
-    assert truth["contexts"] == len(read.contexts)
+    assert (truth["contexts"], 1 + 2 * 2) == (len(read.contexts), len(read.profiles))
     for name in truth["totals"]:
         inclusive = read.inclusive(name)
         assert truth["totals"][name] == inclusive[0]
         assert truth["by_entry"][name] == {entry: inclusive[context] for entry, context in read.entries().items()}
         assert truth["threads"][name] == [read.inclusive(name, number)[0] for number in range(1, 5)]
+    by_context: dict[tuple[int, int, int], float] = {}
+    sums: dict[tuple[int, int, int], int] = defaultdict(int)
+    stored = {}
+    for number, profile in enumerate(read.profiles):
+        for context, values in profile.values.items():
+            for scope, value in values.items():
+                if number:
+                    by_context[number, context, scope] = value
+                if scope % 4 == 3:
+                    stored[number, context, scope // 4] = value
+            for i, metric in enumerate(metrics):
+                amount, at = round(values.get(4 * i, 0) * metric.per_unit), context
+                while amount and at:
+                    sums[number, at, i] += amount
+                    at = read.contexts[at].parent
+                sums[number, 0, i] += amount
+    assert by_context == read.by_context()
+    assert stored == {key: value / metrics[key[2]].per_unit for key, value in sums.items() if value}
 
 
 def test_hidden_contexts_have_values_and_no_place(tmp_path: Path) -> None:
@@ -230,7 +210,6 @@ def test_entry_points_that_do_not_hold_everything(tmp_path: Path) -> None:
 
 
 def test_a_later_minor_version_says_the_same(tmp_path: Path) -> None:
-    """Wider structures and other ids of statistics do not change the content."""
     plain, later = tmp_path / "plain", tmp_path / "later"
     hpctoolkit.contexts(plain, contexts=200, seed=1)
     hpctoolkit.contexts(later, contexts=200, seed=1, form=Form(minor=7, spare_words=2, first_statistic=900))
@@ -240,24 +219,14 @@ def test_a_later_minor_version_says_the_same(tmp_path: Path) -> None:
     assert {900, 901, 902, 903} == set(Database(later).metrics[0].statistics.values())
 
 
-def test_five_thousand_levels(tmp_path: Path) -> None:
-    """A path of 5,000 contexts hangs below the main thread, and its value reaches the top."""
-    truth = hpctoolkit.contexts(tmp_path, contexts=5_010, metrics=METRICS, levels=5_000)
-    assert truth["depth"] >= 5_000
+def test_two_thousand_levels(tmp_path: Path) -> None:
+    truth = hpctoolkit.contexts(tmp_path, contexts=2_010, metrics=METRICS, levels=2_000)
+    assert truth["depth"] >= 2_000
     read = Database(tmp_path)
     assert truth["totals"]["GKER:COUNT"] == read.inclusive("GKER:COUNT")[0]
 
 
-def test_names_can_be_anything(tmp_path: Path) -> None:
-    """Letters beyond ASCII, markup and quotes are stored as UTF-8 in names of functions, files and modules."""
-    hpctoolkit.contexts(tmp_path, contexts=60, word=HOSTILE)
-    found = Database(tmp_path).contexts.values()
-    for texts in ({c.name for c in found}, {c.file for c in found}, {c.function_module for c in found}):
-        assert any(HOSTILE in text for text in texts if text)
-
-
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
-    """The four files are the same again, another seed's are not, and nothing else is left in the folder."""
     hpctoolkit.contexts(tmp_path / "a", contexts=100)
     hpctoolkit.contexts(tmp_path / "b", contexts=100)
     hpctoolkit.contexts(tmp_path / "c", contexts=100, seed=1)
@@ -268,21 +237,18 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
 
 
 def test_an_empty_database_can_be_written(tmp_path: Path) -> None:
-    """No contexts, metrics or threads: the files are there and hold nothing."""
     hpctoolkit.write(tmp_path, hpctoolkit.Database(Paths().tree(), (), (), t0_unix_ns=0))
     read = Database(tmp_path)
     assert ({}, [], 1, {}) == (read.contexts, read.metrics, len(read.profiles), read.traces())
 
 
 def test_too_few_contexts() -> None:
-    """Three entry points and five levels are eight contexts."""
     with pytest.raises(ValueError, match="contexts: 7 is not 8, the entry points and levels, or more"):
         hpctoolkit.contexts(Path("unused"), contexts=7, levels=5)
 
 
 def test_perfkit_reads_what_is_true(tmp_path: Path) -> None:
-    """Contexts by entry point, totals and sums by entry point are those of the truth, for each rank and thread."""
-    truth = hpctoolkit.contexts(tmp_path, contexts=2_000, threads=2, ranks=3, word=HOSTILE, form=Form(1, 1, 500))
+    truth = hpctoolkit.contexts(tmp_path, contexts=1_000, threads=2, ranks=3, word=HOSTILE, form=Form(1, 1, 500))
     (profile,) = perfkit.load(tmp_path).profiles
     tree, values, crew = (profile.table(name) for name in ("CALLTREE", "CALL_METRICS", "THREAD_METRICS"))
     assert truth["entries"] == tree.groupby("entry", observed=True).size().to_dict()
@@ -294,12 +260,3 @@ def test_perfkit_reads_what_is_true(tmp_path: Path) -> None:
         threads = crew[crew["metric"] == name.split(" ")[0]].groupby("thread")["inclusive"].sum()
         assert pytest.approx(truth["threads"][name], rel=1e-12) == threads.tolist()
     assert [0, 0, 1, 1, 2, 2] == profile.table("THREADS")["mpi_rank"].tolist()
-
-
-def test_files_and_functions_of_a_tree() -> None:
-    """A path below src is a copied file's; a function is known by its name and place together."""
-    paths, _ = toy()
-    tree = paths.tree()
-    assert [File("src/job/f.cc", copied=True)] == tree.files
-    assert [Function("f(int)", 0, 0x40, 0, 3), Function(None, 1, 0x100, -1, 0)] == tree.functions
-    assert [0, 1, 2, 3, 3, 4, 4] == tree.depth.tolist()
