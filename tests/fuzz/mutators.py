@@ -78,7 +78,6 @@ WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 
 
 def _place(rng: random.Random, data: bytes | bytearray) -> int:
-    """Choose a place, often in the headers at the start or in the footer at the end."""
     where = rng.random()
     if where < 0.2:
         return rng.randrange(min(len(data), 512))
@@ -88,7 +87,6 @@ def _place(rng: random.Random, data: bytes | bytearray) -> int:
 
 
 def bit_flip(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Turn 1 to 8 bits."""
     new = bytearray(data)
     for _time in range(rng.choice((1, 1, 1, 2, 4, 8))):
         place = _place(rng, new)
@@ -97,7 +95,6 @@ def bit_flip(rng: random.Random, data: bytes, _: bytes) -> Changed:
 
 
 def overwrite(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Write nasty bytes over some that are there."""
     size = rng.choice((1, 2, 4, 8, 8, 16, 64))
     place = _place(rng, data)
     new = rng.choice((b"\0" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), rng.randbytes(size)))
@@ -105,13 +102,11 @@ def overwrite(rng: random.Random, data: bytes, _: bytes) -> Changed:
 
 
 def cut(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Leave out the end."""
     place = rng.randrange(len(data)) if rng.random() < 0.8 else max(0, len(data) - rng.randrange(1, 64))
     return "b_cut", data[:place]
 
 
 def insert(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Put bytes between others."""
     place = rng.randrange(len(data) + 1)
     size = rng.choice((1, 2, 7, 100, 4096))
     new = rng.choice((b"\0" * size, rng.randbytes(size), b"\n" * size, b'"' * size))
@@ -119,7 +114,6 @@ def insert(rng: random.Random, data: bytes, _: bytes) -> Changed:
 
 
 def splice(rng: random.Random, data: bytes, other: bytes) -> Changed:
-    """Go on with a part of another seed."""
     start = rng.randrange(len(other) + 1)
     place = rng.randrange(len(data) + 1)
     tail = data[place:] if rng.random() < 0.5 else b""
@@ -134,14 +128,12 @@ def zero_block(rng: random.Random, data: bytes, _: bytes) -> Changed:
 
 
 def repeat_block(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Write a block twice or more often."""
     size = rng.choice((16, 512, 4096))
     place = rng.randrange(len(data))
     return "b_repeat", data[:place] + data[place : place + size] * rng.choice((2, 3, 20)) + data[place + size :]
 
 
 def remove_block(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Leave out a block."""
     size = rng.choice((1, 16, 512, 4096))
     place = rng.randrange(len(data))
     return "b_remove", data[:place] + data[place + size :]
@@ -151,7 +143,6 @@ BINARY = (bit_flip, bit_flip, overwrite, overwrite, cut, cut, insert, splice, ze
 
 
 def binary(rng: random.Random, data: bytes, other: bytes) -> Changed:
-    """Apply one of the binary mutators."""
     return rng.choice(BINARY)(rng, data, other) if data else ("b_insert", rng.randbytes(20))
 
 
@@ -171,20 +162,17 @@ def _replaced(rng: random.Random, text: str, pattern: re.Pattern[str], nasty: tu
 
 
 def number(rng: random.Random, text: str) -> str:
-    """Replace numbers by nasty ones."""
     for _time in range(rng.choice((1, 1, 1, 2, 3))):
         text = _replaced(rng, text, NUMBER, NASTY_NUMBERS)
     return text
 
 
 def word(rng: random.Random, text: str) -> str:
-    """Replace a word by a nasty one, or by another word of the text."""
     other = WORD.search(text, rng.randrange(len(text) + 1))
     return _replaced(rng, text, WORD, (*NASTY_WORDS, *((other[0],) * 8 if other else ())))
 
 
 def lines(rng: random.Random, text: str) -> str:
-    """Drop, repeat, swap, join, indent or empty lines."""
     parts = text.split("\n")
     i, j = rng.randrange(len(parts)), rng.randrange(len(parts))
     what = rng.randrange(7)
@@ -206,7 +194,6 @@ def lines(rng: random.Random, text: str) -> str:
 
 
 def column(rng: random.Random, text: str) -> str:
-    """Drop or repeat a column, of one line, of the first lines or of all."""
     parts = text.split("\n")
     between = "," if sum("," in part for part in parts[:20]) > 5 else None
     widest = max(len(part.split(between)) for part in parts[:50])
@@ -222,7 +209,6 @@ def column(rng: random.Random, text: str) -> str:
 
 
 def long_line(rng: random.Random, text: str) -> str:
-    """Make one line very long."""
     place = rng.randrange(len(text) + 1)
     new = rng.choice(("x", "1", " ", ",", '"', '"\n', "a,", '",', "0 ", "[", "<a>")) * rng.choice(
         (1000, 100_000, 100_000, 300_000, 1_000_000)
@@ -231,7 +217,6 @@ def long_line(rng: random.Random, text: str) -> str:
 
 
 def quotes(rng: random.Random, text: str) -> str:
-    """Add or remove a quotation mark, a bracket or a comma."""
     place = rng.randrange(len(text) + 1)
     return (
         text[:place]
@@ -251,7 +236,6 @@ TEXT: tuple[tuple[str, Callable[[random.Random, str], str]], ...] = (
 
 
 def _encoded(rng: random.Random, text: str) -> Changed:
-    """Write the text in another encoding, or with other ends of lines."""
     what = rng.randrange(7)
     if what == 0:
         return "t_utf16", text.encode("utf-16", "surrogateescape" if text.isascii() else "replace")
@@ -270,7 +254,6 @@ def _encoded(rng: random.Random, text: str) -> Changed:
 
 
 def text(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Apply one of the text mutators."""
     decoded = data.decode("utf-8", "surrogateescape")
     if rng.random() < 0.06:
         return _encoded(rng, decoded)
@@ -406,7 +389,6 @@ def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[s
 
 
 def _used(rng: random.Random, names: list[str]) -> str:
-    """Choose a column, most often one that a reader is likely to use."""
     used = [name for name in names if name in USED]
     return rng.choice(used if used and rng.random() < 0.8 else names)
 
@@ -415,7 +397,6 @@ def _used(rng: random.Random, names: list[str]) -> str:
 
 
 def columns(rng: random.Random, table: pa.Table) -> tuple[str, pa.Table]:
-    """Change the type, values, nulls or number of the columns of an Arrow table."""
     if not table.num_columns:
         return "c_none", table
     place = table.column_names.index(_used(rng, table.column_names))
@@ -438,7 +419,6 @@ def columns(rng: random.Random, table: pa.Table) -> tuple[str, pa.Table]:
 
 
 def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Array:
-    """Values for a column: other types, nasty numbers, nulls, texts, dictionaries, lists."""
     old = values.to_pylist()
     if what <= 7:
         kind = rng.choice(
