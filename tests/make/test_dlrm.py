@@ -154,16 +154,6 @@ def test_it_looks_like_the_published_case() -> None:
     assert TRUTH["by_entry"]["application thread"]["GKER"] > TRUTH["by_entry"]["main thread"]["GKER"]
 
 
-def test_python_frames_are_logical(database: Database) -> None:
-    """Every function in a .py file has the module `<logical python>`, and its lines are in the same file."""
-    functions = [c for c in database.contexts.values() if c.kind == "function" and str(c.file).endswith(".py")]
-    assert len(functions) > 50
-    assert {"<logical python>"} == {context.function_module for context in functions}
-    lines = [c for c in database.contexts.values() if c.kind == "line" and str(c.file).endswith(".py")]
-    above = [database.contexts[line.parent] for line in lines]
-    assert all(a.kind == "entry" or a.file == line.file for a, line in zip(above, lines, strict=True))
-
-
 def test_hatchet_reads_the_main_thread(database: Database) -> None:
     """Hatchet's own reader, which knows one entry point, finds the main thread's times, launches and contexts."""
     import hatchet

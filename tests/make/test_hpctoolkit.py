@@ -179,16 +179,6 @@ def test_hidden_contexts_have_values_and_no_place(tmp_path: Path) -> None:
     assert {5: 9.0, 6: 9.0, 7: 9.0} == read.profiles[0].values[20]
 
 
-def test_a_kernel_can_be_there_twice() -> None:
-    """The second context of the same function below the same parent is another one; asking again for either is not."""
-    paths = Paths()
-    main = paths.entry("main thread")
-    first, second = paths.function(main, "<gpu kernel>"), paths.function(main, "<gpu kernel>", again=True)
-    assert first != second
-    assert [first, second] == [paths.function(main, "<gpu kernel>"), paths.function(main, "<gpu kernel>", again=True)]
-    assert 1 == len(paths.tree().functions)
-
-
 def test_traces_are_absolute_and_end_in_nothing(tmp_path: Path) -> None:
     """Times get the epoch added, and a context of -1 is 0, not running."""
     tree = toy()[0].tree()

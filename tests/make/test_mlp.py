@@ -325,30 +325,6 @@ def test_memory_is_the_truths(traced: perfkit.Run) -> None:
     assert 0 < memory.fragmentation(traced.samples).set_index("gpu").loc[0, "peak_frac"] < 1
 
 
-def test_memory_of_a_step_comes_back(traced: perfkit.Run) -> None:
-    """Each step ends with as much as the one before it; the model, its momentum and gradients stay."""
-    levels = memory.timeline(traced.samples)
-    ends = traced.ranges.loc[traced.ranges["kind"] == "step", ["start_ns", "dur_ns"]].sum(axis=1)
-    for gpu, least in ((0, 3 * 4 * sum(i * o + o for i, o in LAYERS)), (-1, 0)):
-        own = levels[levels["gpu"] == gpu]
-        left = {own.loc[own["time_ns"] < end, "allocated_bytes"].iloc[-1] for end in ends}
-        assert (1, True) == (len(left), min(left) >= least)
-
-
-def test_every_change_of_memory_is_in_the_totals(events: list[dict[str, Any]]) -> None:
-    for device in (0, -1):
-        changes = [e["args"] for e in events if e["name"] == "[memory]" and e["args"]["Device Id"] == device]
-        given: dict[int, int] = {}
-        for before, after in pairwise(changes):
-            assert after["Total Allocated"] == before["Total Allocated"] + after["Bytes"]
-        for change in changes:
-            if change["Bytes"] > 0:
-                assert change["Addr"] not in given
-                given[change["Addr"]] = change["Bytes"]
-            else:
-                assert -change["Bytes"] == given.pop(change["Addr"], -change["Bytes"])
-
-
 def test_synchronisations_are_the_truths(traced: perfkit.Run) -> None:
     """Three waits and a copy to pageable memory a step: implicit ones, of .to() and .item() in the loop of train.py."""
     waits = operators.synchronisations(traced.ops, traced.kernels, traced.copies, traced.api_calls, traced.python_calls)
@@ -388,35 +364,6 @@ def test_backward_runs_on_a_thread_of_its_own(traced: perfkit.Run) -> None:
     expected = {"aten::addmm": 24, "aten::relu": 24, "aten::t": 24, "aten::nll_loss_forward": 8}
     assert {**expected, "aten::_log_softmax": 8} == dict(zip(pairs["operator"], pairs["count"], strict=True))
     assert KINETO["operators"]["AddmmBackward0"]["count"] == 24
-
-
-def test_arrows_lead_from_forward_to_backward(events: list[dict[str, Any]]) -> None:
-    at = {(e["tid"], e["ts"]): e for e in events if e.get("cat") == "cpu_op" and "Sequence number" in e["args"]}
-    ends: dict[int, list[dict[str, Any]]] = {}
-    for event in events:
-        if event.get("cat") == "fwdbwd":
-            ends.setdefault(event["id"], []).append(at[event["tid"], event["ts"]])
-    assert 11 * STEPS == len(ends)
-    for forward, backward in ends.values():
-        assert forward["args"]["Sequence number"] == backward["args"]["Sequence number"]
-        assert forward["ts"] + forward["dur"] < backward["ts"]
-        assert (0, 1) == (forward["args"]["Fwd thread id"], backward["args"]["Fwd thread id"])
-
-
-def test_python_functions_nest(traced: perfkit.Run, events: list[dict[str, Any]]) -> None:
-    """A function lies in the one whose Python id is its parent's, train.py around all; read back it has that depth."""
-    functions = {e["args"]["Python id"]: e for e in events if e.get("cat") == "python_function"}
-    assert KINETO["functions"] == len(functions) == len(traced.python_calls)
-    depth = {None: -1}
-    for number, event in functions.items():
-        parent = event["args"]["Python parent id"]
-        depth[number] = depth[parent] + 1
-        if parent is not None:
-            outer = functions[parent]
-            assert outer["ts"] < event["ts"]
-            assert event["ts"] + event["dur"] < outer["ts"] + outer["dur"]
-    assert Counter(depth[number] for number in functions) == Counter(traced.python_calls["depth"].tolist())
-    assert ["train.py(37): <module>", "train.py(21): train"] == traced.python_calls["name"].tolist()[:2]
 
 
 def test_the_trace_is_of_the_labs_device_and_names_no_host(traced: perfkit.Run, held: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import perfkit
 from make import resnet_work
-from make.resnet_work import BLOCKS, CONVOLUTIONS, LAUNCHED, NAMES, PARAMETERS, SPEEDS, STEM, TENSOR
+from make.resnet_work import BLOCKS, CONVOLUTIONS, NAMES, PARAMETERS
 from perfkit import analysis
 from perfkit.tables import COPIES
 from perfkit.workloads import Plan, flops
@@ -162,37 +162,11 @@ def test_layers_are_the_workloads(torch: Any) -> None:
     assert Counter((c.outputs, c.inputs, c.kernel, c.kernel) for c in CONVOLUTIONS) == Counter(map(tuple, found))
 
 
-def test_a_step_launches_what_a_step_of_the_network_launches() -> None:
-    """Each convolution has one kernel forward and one for its weights, all but the first one for its input."""
-    forward = [launch.key for launch in resnet_work.forward(128, training=True)]
-    backward = [launch.key for launch in resnet_work.backward(128)]
-    assert 20 == sum(key.startswith("fprop") for key in forward)
-    assert (19, 20) == tuple(sum(key.startswith(kind) for key in backward) for kind in ("dgrad", "wgrad"))
-    assert (20, 17, 8) == tuple(forward.count(key) for key in ("norm", "relu", "add"))
-    assert (20, 17) == tuple(backward.count(key) for key in ("norm_back", "relu_back"))
-
-
-def test_whole_tiles_are_not_less_than_the_formula() -> None:
-    """Tiles do at least what is needed; where 128 images of 56 x 56 pixels fit tiles exactly, no more than that."""
-    launches = [x for x in resnet_work.forward(128, training=True) if x.key in TENSOR]
-    assert all(x.tiled_flops >= x.flops for x in launches)
-    assert all(x.tiled_flops == x.flops for x in launches if x.key == "fprop")
-    (stem,) = [x for x in launches if x.key == "fprop_wo_smem"]
-    assert stem.tiled_flops == 128 * STEM.flops // 147 * 152 * 1  # 3 * 7 * 7 = 147 products in steps of 8 are 152
-
-
 def test_a_forward_pass_is_as_quick_as_the_report_measured() -> None:
     """The kernels of a pass fit into its 5.3, 9.3 and 14.5 ms, and at 128 images fill them."""
     busy = {b: sum(map(resnet_work.duration_ns, resnet_work.forward(b, training=False))) for b in (1, 64, 128)}
     assert all(busy[batch] < measured for batch, measured in ((1, 5_322_595), (64, 9_327_803), (128, 14_488_757)))
     assert busy[128] > 0.9 * 14_488_757
-
-
-def test_every_kernel_is_complete() -> None:
-    assert set(NAMES) == set(SPEEDS) == set(LAUNCHED)
-    assert len(set(NAMES.values())) == len(NAMES)
-    assert all(s.bytes_per_s < 1.935e12 and s.flops_per_s < 156e12 for s in SPEEDS.values())
-    assert all(s.flops_per_s <= 19.5e12 for key, s in SPEEDS.items() if key not in TENSOR)
 
 
 def test_the_reports_kernels_lead_their_kinds_in_its_order() -> None:
