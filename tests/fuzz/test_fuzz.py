@@ -169,30 +169,6 @@ def test_the_oracle_of_dmon_reads_no_header_with_commas(tmp_path: Path) -> None:
         families._of_smi_dmon(path)
 
 
-watts = st.one_of(st.integers(0, 1500).map(str), st.sampled_from(["-", "-1", "1e400", "nan", "-5"]))
-percent = st.one_of(st.integers(0, 100).map(str), st.sampled_from(["-", "-5", "101", "250", "inf", "2147483648"]))
-
-
-@generated
-@given(st.lists(st.tuples(watts, percent), min_size=1, max_size=10))
-def test_samples_of_dmon_are_the_cells_that_can_be(cells: list[tuple[str, str]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [("0", power, "63", "-", busy, "10", "2619", "1980") for power, busy in cells]
-        path = smi_files.dmon(Path(folder) / "dmon.txt", *rows, every=100)
-        found = loaded(path, "SAMPLES")
-    power = [float(p) for p, _ in cells if p.isdecimal()]
-    busy = [float(b) / 100 for _, b in cells if b.isdecimal() and float(b) <= 100]
-    odd = sum(p != "-" for p, _ in cells) + sum(b != "-" for _, b in cells) - len(power) - len(busy)
-    if found is None:
-        assert odd or not (power or busy), "refused although each cell can be"
-        return
-    frame, notes = found
-    values = {metric: sorted(frame.loc[frame["metric"] == metric, "value"]) for metric in ("power_w", "gpu_busy_frac")}
-    assert values["gpu_busy_frac"] == pytest.approx(sorted(busy))
-    assert values["power_w"] == pytest.approx(sorted(power))
-    assert not odd or notes, "cells left out without a note"
-
-
 SHELF = families.shelf()
 BROKEN = sorted(path for path in (SHELF / "broken").iterdir() if path.is_dir()) if SHELF else []
 # What a note says of values or rows that are not in the tables.

@@ -16,9 +16,6 @@ import pytest
 
 import perfkit
 from make import bert, bert_kernels, bert_run
-from make.execution import moments
-from make.spans import annotation
-from make.timeline import Op
 from perfkit import hardware, names
 from perfkit.analysis import flops, kernels, operators, steps
 from perfkit.workloads import Plan, Size
@@ -197,13 +194,6 @@ def test_flops_by_shape_are_those_of_bert(run: perfkit.Run, owner: pd.DataFrame)
     assert STEPS * (LAYERS * (4 * square + 2 * wide) + head) == found["aten::addmm"]
     assert STEPS * LAYERS * 2 * attention == found["aten::bmm"]
     assert STEPS * bert.batch_flops(BATCH) == found["aten::addmm"] + found["aten::bmm"]
-
-
-def test_the_gpu_does_what_the_timeline_does() -> None:
-    """Kernels, copies and waits of the operators are those of the timeline's batches, in their order."""
-    own = [m.part for m in moments(annotation("step", *bert.operators())) if isinstance(m.part, Op)]
-    expected = [(op.kind, op.what, op.size) for op in bert_run.answering(BATCH)]
-    assert expected == [(op.kind, op.what, op.size) for op in own]
 
 
 def test_operators_are_those_that_pytorch_runs(run: perfkit.Run, tmp_path: Path, torch: Any) -> None:

@@ -12,33 +12,14 @@ from databases import Database
 
 import perfkit
 from make import hpctoolkit
-from make.hpctoolkit import Form, Metric, Paths, Thread, Trace, Tree, Values
+from make.hpctoolkit import Form, Metric, Paths, Tree
 from make.hpctoolkit.tree import CALLED
 
 SCOPES = ("point", "function", "lex_aware", "execution")
 KINDS = ("function", "loop", "line", "instruction", "entry")
 METRICS = (Metric("CPUTIME (sec)", 1_000_000_000), Metric("GKER:COUNT"))
+SAMPLE = Path(__file__).parents[2] / "data" / "dlrm_h100" / "hpctoolkit-dlrm-database"
 HOSTILE = "Straße <b>\N{CJK UNIFIED IDEOGRAPH-6838}</b> '\"\\ "
-
-
-def toy() -> tuple[Paths, list[int]]:
-    """Main thread calls f; in f a loop, with a line and another loop with a line; the first line calls g."""
-    paths = Paths()
-    main = paths.entry("main thread")
-    f = paths.function(main, "f(int)", "/lib/f.so", offset=0x40, file="src/job/f.cc", line=3)
-    outer = paths.loop(f, "src/job/f.cc", 4, "/lib/f.so", 0x48)
-    line = paths.line(outer, "src/job/f.cc", 5)
-    inner = paths.loop(outer, "src/job/f.cc", 6, "/lib/f.so", 0x60)
-    deep = paths.line(inner, "src/job/f.cc", 7)
-    g = paths.function(line, None, "/lib/g.so", offset=0x100, inlined=True)
-    return paths, [main, f, outer, line, inner, deep, g]
-
-
-def toy_database(tree: Tree, **more: Any) -> hpctoolkit.Database:
-    """7 ns at the line and 5 ns at the inner loop's, in one thread; 2 launches at g, in another."""
-    first = Thread((("NODE", 7), ("RANK", 3), ("THREAD", 0)), Values(*np.array([[3, 5], [0, 0], [7, 5]])))
-    second = Thread((("NODE", 7), ("GPUCONTEXT", 1), ("GPUSTREAM", 14)), Values(*np.array([[6], [1], [2]])))
-    return hpctoolkit.Database(tree, METRICS, (first, second), **more)
 
 
 def contents(database: Database) -> tuple[Any, ...]:
@@ -51,17 +32,6 @@ def contents(database: Database) -> tuple[Any, ...]:
                     summary[context, metric.name, scope] = values[number]
     names = [(metric.name, metric.ids) for metric in database.metrics]
     return database.contexts, names, summary, database.profiles[1:], database.by_context()
-
-
-def test_scopes_worked_by_hand() -> None:
-    """The outer loop's function value is 7 + 5, its lex_aware 7, without the inner loop; g is called, so in neither."""
-    paths, (main, f, outer, line, inner, deep, g) = toy()
-    points = np.zeros((7, 1), np.int64)
-    points[[line, deep, g], 0] = 7, 5, 100
-    function, lex_aware, execution = (scope[:, 0] for scope in paths.tree().scopes(points))
-    assert [0, 12, 12, 7, 5, 5, 100] == function[[main, f, outer, line, inner, deep, g]].tolist()
-    assert [0, 12, 7, 7, 5, 5, 100] == lex_aware[[main, f, outer, line, inner, deep, g]].tolist()
-    assert [112, 112, 112, 107, 5, 5, 100] == execution[[main, f, outer, line, inner, deep, g]].tolist()
 
 
 def test_scopes_are_those_of_hpcprof(profiles: Path) -> None:
@@ -93,10 +63,9 @@ def test_scopes_are_those_of_hpcprof(profiles: Path) -> None:
         assert stored[scope].tolist() == values.tolist()
 
 
-def test_files_are_laid_out_as_real_ones(tmp_path: Path, profiles: Path) -> None:
+def test_files_are_laid_out_as_real_ones(profiles: Path) -> None:
     """Versions, footers and the sizes of all structures are those of a real database; profiles have 48 bytes."""
-    hpctoolkit.write(tmp_path, toy_database(toy()[0].tree(), t0_unix_ns=9))
-    made, real = (Database(p) for p in (tmp_path, profiles / "hpctoolkit" / "hpctoolkit-dlrm-cpu-database"))
+    made, real = (Database(p) for p in (SAMPLE, profiles / "hpctoolkit" / "hpctoolkit-dlrm-cpu-database"))
     fields = [("meta.db", 2, "12xBBB11xB"), ("meta.db", 3, "10xB"), *(("meta.db", i, "12xH") for i in (5, 6, 7))]
     fields += [(file, 0, "12xB") for file in ("profile.db", "cct.db", "trace.db")]
     for file, section, field in fields:
@@ -105,28 +74,6 @@ def test_files_are_laid_out_as_real_ones(tmp_path: Path, profiles: Path) -> None
     assert [real.files[file][:16] for file in real.files] == [made.files[file][:16] for file in real.files]
     assert (48,) == made.at("profile.db", "12xB", made.sections["profile.db"][0][1])
     assert real.kinds == made.kinds
-
-
-def test_a_database_worked_by_hand(tmp_path: Path) -> None:
-    paths, _ = toy()
-    hpctoolkit.write(tmp_path, toy_database(paths.tree(), title="toy", description="made up"))
-    read = Database(tmp_path)
-    assert ("toy", "made up") == read.title
-    assert ("entry", "main thread", 1) == (read.contexts[1].kind, read.contexts[1].name, read.contexts[1].offset)
-    f, outer, g = read.contexts[2], read.contexts[3], read.contexts[7]
-    told = (f.kind, f.name, f.file, f.line, f.function_module, f.offset, f.relation)
-    assert ("function", "f(int)", "src/job/f.cc", 3, "/lib/f.so", 0x40, 1) == told
-    told = (outer.kind, outer.file, outer.line, outer.module, outer.offset, outer.relation, outer.propagation)
-    assert ("loop", "src/job/f.cc", 4, "/lib/f.so", 0x48, 0, 1) == told
-    assert (None, "/lib/g.so", 0x100, 2, 0) == (g.name, g.function_module, g.offset, g.relation, g.propagation)
-    # 7 + 5 ns are 12e-9 s at every context above both lines; the summary adds both threads; context 0 is the whole.
-    assert [True, False, False] == [profile.is_summary for profile in read.profiles]
-    assert (("NODE", 1, 0, 7), ("RANK", 0, 3, 3), ("THREAD", 0, 0, 0)) == read.profiles[1].identity
-    assert (("NODE", 1, 0, 7), ("GPUCONTEXT", 0, 1, 1), ("GPUSTREAM", 0, 14, 14)) == read.profiles[2].identity
-    seconds = {0: 12e-9, 1: 12e-9, 2: 12e-9, 3: 12e-9, 4: 7e-9, 5: 5e-9, 6: 5e-9}
-    assert seconds == {context: values[3] for context, values in read.profiles[1].values.items()}
-    assert {3: 12e-9, 7: 2.0} == read.profiles[0].values[0]
-    assert {4: 2.0, 5: 2.0, 6: 2.0, 7: 2.0} == read.profiles[0].values[7]
 
 
 @pytest.mark.parametrize("metrics", [hpctoolkit.NVIDIA, hpctoolkit.NVIDIA_2026, hpctoolkit.AMD, hpctoolkit.INTEL])
@@ -163,31 +110,6 @@ def test_truth_is_what_the_file_holds(tmp_path: Path, metrics: tuple[Metric, ...
                 sums[number, 0, i] += amount
     assert by_context == read.by_context()
     assert stored == {key: value / metrics[key[2]].per_unit for key, value in sums.items() if value}
-
-
-def test_hidden_contexts_have_values_and_no_place(tmp_path: Path) -> None:
-    """An instruction that is measured and not listed shows in its line's values and as a number of its own."""
-    paths = Paths()
-    line = paths.line(paths.function(paths.entry("unknown entry"), "f"), "[f.so]")
-    hidden = paths.instruction(line, "/lib/f.so", 0x10, hidden=True)
-    values = Values(np.array([hidden]), np.array([1]), np.array([9]))
-    tree = paths.tree(np.array([40, 30, 20, 10]))
-    hpctoolkit.write(tmp_path, hpctoolkit.Database(tree, METRICS, [Thread((("THREAD", 0),), values)]))
-    read = Database(tmp_path)
-    assert {40, 30, 20} == set(read.contexts)
-    assert {4: 9.0, 5: 9.0, 6: 9.0, 7: 9.0} == read.profiles[0].values[10]
-    assert {5: 9.0, 6: 9.0, 7: 9.0} == read.profiles[0].values[20]
-
-
-def test_traces_are_absolute_and_end_in_nothing(tmp_path: Path) -> None:
-    """Times get the epoch added, and a context of -1 is 0, not running."""
-    tree = toy()[0].tree()
-    trace = Trace(np.array([5, 10, 30]), np.array([3, 5, -1]))
-    threads = [Thread((("THREAD", 0),), trace=trace), Thread((("THREAD", 1),))]
-    hpctoolkit.write(tmp_path, hpctoolkit.Database(tree, METRICS, threads, t0_unix_ns=1_000))
-    read = Database(tmp_path)
-    assert {1: [(1_005, 4), (1_010, 6), (1_030, 0)], 2: []} == read.traces()
-    assert (1_005, 1_030) == read.span()
 
 
 def test_entry_points_that_do_not_hold_everything(tmp_path: Path) -> None:

@@ -18,12 +18,9 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make import execution, mlp_run
-from make.execution import moments
 from make.kineto import BASE_STEP_NS
-from make.spans import BATCH, IMAGE, LAYERS, annotation
-from make.timeline import Op
-from perfkit.analysis import dossier, flops, host, kernels, memory, operators, steps, timeline, warps
+from make.spans import BATCH, IMAGE, LAYERS
+from perfkit.analysis import flops, host, kernels, memory, operators, steps, timeline
 
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
 CAPTURE, TRACE = SAMPLE / "mlp_a100.nsys.sqlite", SAMPLE / "mlp_a100.pt.trace.json.gz"
@@ -205,33 +202,6 @@ def test_the_reader_finds_the_truth_of_the_counters(run: perfkit.Run) -> None:
     assert pytest.approx(frac, rel=1e-12) == found["theoretical_occupancy_frac"].tolist()
 
 
-def test_limits_are_the_rules(run: perfkit.Run) -> None:
-    """Limits read from the file and computed from registers, shared memory and block agree, and name the limiter."""
-    said = run.counters
-    measured = warps.occupancy(run.launches, said)
-    plain = said[~said["metric"].str.startswith("launch__occupancy_limit_")]
-    blank = run.launches.assign(theoretical_occupancy_frac=np.nan)
-    sm = warps.Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
-    computed = warps.occupancy(blank, plain.reset_index(drop=True), sm=sm)
-    names = [column for column in measured if column.endswith("_blocks")]
-    assert computed[names].equals(measured[names])
-    expected = [[name.replace("shared_mem", "shared memory") for name in r["limiter"]] for r in NCU["launches"]]
-    assert expected == measured["limiter"].str.split(", ").tolist()
-    assert (measured["waves"] < 1).all()
-
-
-def test_the_dossier_joins_both_captures(run: perfkit.Run) -> None:
-    """The four kernels are found by full name, at 89 % of the timeline's clock, and wait for memory."""
-    found = dossier.kernels(run.kernels, run.launches, run.stalls, devices=run.devices)
-    measured = found[found["matched_by"].ne("none")]
-    assert ({"full_name"}, 8) == (set(measured["matched_by"]), measured["measured_count"].sum())
-    assert pytest.approx(1.2604702951 / 1.41, rel=1e-6) == measured["clock_ratio"].to_numpy()
-    assert measured["other_clock"].all()
-    assert {"long_scoreboard"} == set(measured["main_stall"])
-    time = 17_880_191 + 3_759_001 + 2_086_008 + 1_456_379  # Table 5: sgemm_tn, clamp, split-K, softmax
-    assert pytest.approx(time / 87_363_080, rel=1e-12) == dossier.covered(found)
-
-
 # The trace
 
 
@@ -260,13 +230,10 @@ def owner(traced: perfkit.Run) -> pd.DataFrame:
     return operators.kernels_of(traced.ops, traced.kernels, traced.api_calls)
 
 
-def test_operators_are_the_truths(traced: perfkit.Run) -> None:
+def test_operators_kernels_copies_and_calls_are_the_truths(traced: perfkit.Run) -> None:
     columns = ["count", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "kernel_count"]
     summary = operators.summary(traced.ops, traced.kernels, traced.api_calls).astype({"name": "string"})
     assert KINETO["operators"] == summary.set_index("name")[columns].to_dict("index")
-
-
-def test_kernels_are_the_truths(traced: perfkit.Run) -> None:
     columns = ["count", "total_ns", "median_ns", "min_ns", "max_ns"]
     summary = kernels.summary(traced.kernels, by="full_name").astype({"full_name": "string"})
     expected = {row["full_name"]: {name: row[name] for name in columns} for row in KINETO["gpu"]["kernel_rows"]}
@@ -276,9 +243,6 @@ def test_kernels_are_the_truths(traced: perfkit.Run) -> None:
     assert {name: gpu[name] for name in names} == busy[names].to_dict()
     parts = timeline.breakdown(traced.kernels, traced.copies).iloc[0]
     assert gpu["breakdown"] == parts[list(gpu["breakdown"])].to_dict()
-
-
-def test_copies_and_calls_are_the_truths(traced: perfkit.Run) -> None:
     of = traced.copies.groupby("direction", observed=True)
     sums = of.agg(count=("bytes", "size"), total_ns=("dur_ns", "sum"), bytes=("bytes", "sum"))
     assert KINETO["gpu"]["copies"] == sums.to_dict("index")
@@ -343,14 +307,6 @@ def test_external_ids_name_the_innermost_operator(
     assert {"launch"} == set(owner["how"])
     names = traced.ops.set_index("op")["name"].reindex(owner["op"]).tolist()
     assert named == dict(zip(traced.kernels["correlation"], names, strict=True))
-
-
-def test_the_gpu_does_what_the_lab_does() -> None:
-    """The kernels, copies and waits of a step are those of every other training step of the simulated run."""
-    step = annotation("step", *execution.operators())
-    own = [moment.part for moment in moments(step) if isinstance(moment.part, Op)]
-    columns = [(op.kind, op.what, op.slot, op.size) for op in own]
-    assert columns == [(op.kind, op.what, op.slot, op.size) for op in mlp_run.training_plan()]
 
 
 def test_backward_runs_on_a_thread_of_its_own(traced: perfkit.Run) -> None:

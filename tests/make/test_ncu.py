@@ -20,17 +20,6 @@ def table(path: Path) -> list[list[str]]:
     return list(csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :]))
 
 
-def test_page_by_hand(tmp_path: Path) -> None:
-    """Header, units, a row: thousands separators, two decimals, text as it is, an empty field for what is absent."""
-    metrics = {"dram__bytes_read.sum": [1_234_567], "a.ratio": [0.125], "b.pct": [50.0], "c": ["all"], "d": [None]}
-    header, units, row = table(write(tmp_path / "x.csv", [LAUNCH], metrics, label="a test"))
-    assert [*("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream")] == header[:7]
-    assert ["Block Size", "Grid Size", "Device", "CC", *metrics] == header[7:]
-    assert [*[""] * 11, "byte", "", "%", "", ""] == units
-    assert ["(128, 1, 1)", "(3, 2, 1)", "0", "8.0", "1,234,567", "0.12", "50", "all", ""] == row[7:]
-    assert ("0", LAUNCH.name) == (row[0], row[4])
-
-
 def test_log_stands_before_the_table(tmp_path: Path) -> None:
     """It says that the file is simulated, what the program printed, and which launches were profiled."""
     path = write(tmp_path / "x.csv", [LAUNCH] * 2, {}, label="a test", output=["hello"])

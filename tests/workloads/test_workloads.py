@@ -288,23 +288,18 @@ def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monke
     assert {NAME: b"earlier"} == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
 
-def test_folder_that_cannot_be_made_is_refused(torch: Any, tmp_path: Path) -> None:
-    (tmp_path / "trace").touch()
-    with pytest.raises(PerfkitError, match=r"trace: the folder cannot be made \(File exists\)"):
-        torch_profile(tmp_path / "trace").__enter__()
-
-
-def test_impossible_schedule_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_recorded_is_refused(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the folder's place is found before the loop begins; PyTorch is an extra, and no folder is made."""
     for name, steps in (("wait", -1), ("warmup", -1), ("active", 0)):
         with pytest.raises(ValueError, match=f"{name}: {steps} steps"):
             torch_profile(tmp_path, **{name: steps}).__enter__()
-
-
-def test_without_pytorch_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trace").touch()
+    with pytest.raises(PerfkitError, match=r"trace: the folder cannot be made \(File exists\)"):
+        torch_profile(tmp_path / "trace").__enter__()
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(PerfkitError, match=r"pip install 'perfkit\[torch\]'"):
-        torch_profile(tmp_path / "trace").__enter__()
-    assert [] == list(tmp_path.iterdir())
+        torch_profile(tmp_path / "other").__enter__()
+    assert ["trace"] == [file.name for file in tmp_path.iterdir()]
 
 
 def test_snippet_runs(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
