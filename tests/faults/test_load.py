@@ -19,7 +19,7 @@ import perfkit
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.sqlite import SqliteSource
 
-KERNELS = 30_000
+KERNELS = 8_000
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of processes and names differ elsewhere")
 SUM = "print(int(perfkit.load(sys.argv[1]).kernels['dur_ns'].sum()))"
 TOTAL = sum(5 + i % 7 for i in range(KERNELS))
@@ -33,7 +33,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(code: str, *arguments: Path, before: str = "") -> subprocess.Popen[str]:
-    """Run code in a process of its own, with perfkit imported."""
     text = f"import os, resource, signal, sys\n{before}\nimport perfkit\n{textwrap.dedent(code)}"
     command = [sys.executable, "-c", text, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -47,7 +46,6 @@ def output(process: subprocess.Popen[str]) -> str:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Every file below a folder."""
     return (file for file in folder.rglob("*") if file.is_file())
 
 
@@ -87,9 +85,8 @@ def test_a_full_disk_costs_the_copies_only(large: Path, cache: Path) -> None:
 
 
 def test_processes_that_load_at_once_agree(large: Path, cache: Path) -> None:
-    """Four first loads of one capture give its sum each, and leave one whole copy of the table."""
-    running = [python(SUM, large) for _ in range(4)]
-    assert [str(TOTAL)] * 4 == [output(process) for process in running]
+    running = [python(SUM, large) for _ in range(3)]
+    assert [str(TOTAL)] * 3 == [output(process) for process in running]
     assert 1 == len([file for file in files(cache) if file.name.startswith("KERNELS")])
     assert not [file for file in files(cache) if file.suffix != ".parquet"]
 
@@ -101,7 +98,7 @@ def test_a_cache_that_somebody_else_filled_is_not_believed(
     other = nsys.sqlite(tmp_path / "other.sqlite", {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, 1, "other")]})
     assert 1 == perfkit.load(other).kernels["dur_ns"].sum()
     assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
-    mine = next(file for file in files(cache) if file.name.startswith("KERNELS") and file.stat().st_size > 50_000)
+    mine = next(file for file in files(cache) if file.name.startswith("KERNELS") and file.stat().st_size > 20_000)
     theirs = next(file for file in files(cache) if file.name.startswith("KERNELS") and file != mine)
     mine.write_bytes(theirs.read_bytes())
     (mine.parent / "KERNELS.00000000.parquet").mkdir()
@@ -133,7 +130,7 @@ def test_a_sparse_file_of_200_gb_is_refused_at_once(tmp_path: Path) -> None:
 
 @LINUX
 def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path) -> None:
-    """2 MB of gzip hold 2 GB of blanks: refused or read without holding them.
+    """1 MB of gzip holds 1 GB of blanks: refused or read without holding them.
 
     ru_maxrss of a new process begins at the memory of the one that started it; VmHWM is its own.
     """
@@ -141,7 +138,7 @@ def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path)
     blanks = b" " * 2**24
     with igzip.open(path, "wb") as file:
         file.write(b'{"traceEvents": [')
-        for _ in range(128):
+        for _ in range(64):
             file.write(blanks)
         file.write(b"]}")
     code = """
@@ -154,23 +151,16 @@ def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path)
     assert int(output(python(code, path))) < 500_000  # kB
 
 
-def test_a_folder_of_10_000_files_is_gone_through(tmp_path: Path) -> None:
-    """One capture among 10,000 notes is found, and the notes are named in one line."""
+def test_a_folder_of_2_000_files_is_gone_through(tmp_path: Path) -> None:
     nsys.sqlite(tmp_path / "run.sqlite", nsys.capture())
-    for number in range(10_000):
+    for number in range(2_000):
         (tmp_path / f"{number}.txt").write_text(f"note {number}")
     run = perfkit.load(tmp_path)
     assert ["run.sqlite"] == [profile.path.name for profile in run.profiles]
-    assert any("and 9,997 more" in note or "and 9997 more" in note for note in run.notes)
+    assert any("and 1,997 more" in note or "and 1997 more" in note for note in run.notes)
 
 
-HOSTILE = [
-    "-rf 'a'; DROP TABLE\n\x1b[31mred",
-    "<img src=x onerror=alert(1)>",
-    "%s%n?a=1#ü",
-    os.fsdecode(b"\xff\xfe"),
-    "a" * 200,
-]
+HOSTILE = [os.fsdecode(b"-rf 'a'; DROP TABLE\n\x1b[31m<img src=x onerror=alert(1)>\xff\xfe"), "%s%n?a=1#ü", "a" * 200]
 FORMS = {f"{reader} {form}": make for reader, forms in test_testing.OWN.items() for form, make in forms.items()}
 
 

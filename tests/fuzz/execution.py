@@ -104,7 +104,6 @@ def make(family: str, number: int, folder: Path) -> tuple[Path, Seed, str]:
 
 
 def _weighted(seed: Seed) -> list[str]:
-    """The files of a seed, those that hold the events more often."""
     important = re.compile(r"KERNEL|MEMCPY|RUNTIME|NVTX_EVENTS|GPU_METRICS|StringIds|TARGET_INFO_GPU\.|metric-db")
     return [name for name in sorted(seed.files) for _ in range(4 if important.search(name) else 1)]
 
@@ -143,7 +142,6 @@ class Slow(BaseException):
 
 
 def judge(family: str, number: int, folder: Path) -> Outcome:
-    """Make a mutant and let perfkit load it."""
     outcome = Outcome(family, number)
     try:
         path, seed, outcome.mutation = make(family, number, folder)
@@ -165,15 +163,12 @@ def judge(family: str, number: int, folder: Path) -> Outcome:
 
 @dataclass
 class Read:
-    """What perfkit returned: the tables, and what it says about them."""
-
     tables: dict[str, pd.DataFrame]
     notes: tuple[str, ...]
     missing: tuple[Any, ...]
 
 
 def load(path: Path, outcome: Outcome, is_whole: bool = True) -> Read | None:
-    """Load a path and touch what a run offers; put what must not be into `outcome`."""
     import perfkit
     from perfkit.tables import TABLES
 
@@ -197,7 +192,6 @@ def load(path: Path, outcome: Outcome, is_whole: bool = True) -> Read | None:
 
 
 def _guarded(path: Path, outcome: Outcome, action: Any, must_name: bool = True) -> Any:
-    """Return what `action` returns; a refusal and a defect are put into `outcome`."""
     from perfkit.errors import PerfkitError, SchemaError
 
     try:
@@ -252,7 +246,6 @@ def impossible(tables: dict[str, pd.DataFrame], notes: Iterable[str]) -> Iterato
 
 
 def _wrong(table: str, column: str, numbers: np.ndarray, notes: Iterable[str]) -> Iterator[str]:
-    """Yield what is wrong with the numbers of a column."""
     if np.isinf(numbers).any():
         yield "infinite"
     if column.endswith(("dur_ns", "self_ns")):
@@ -361,7 +354,6 @@ def _compare_cut(
 
 
 def serve(connection: Connection, log: str, cpu_seconds: float) -> None:
-    """Judge the mutants whose (family, number) come over the connection."""
     os.setsid()
     LIMITS["cpu"] = cpu_seconds
     with open(log, "w", buffering=1) as file:
@@ -382,7 +374,6 @@ def serve(connection: Connection, log: str, cpu_seconds: float) -> None:
 
 
 def _served(family: str, number: int) -> Outcome:
-    """Judge one mutant (or a path, as family ``path:...``) in a folder that is removed afterwards."""
     before, highest = _memory(os.getpid()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     _limit_addresses()
     folder = Path(tempfile.mkdtemp(prefix="perfkit-fuzz-"))
@@ -441,7 +432,6 @@ def _memory(pid: int) -> int:
 
 
 def _tree(pid: int) -> list[int]:
-    """A process and those it started."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -450,7 +440,6 @@ def _tree(pid: int) -> list[int]:
 
 
 def _used(pid: int) -> tuple[float, int]:
-    """CPU seconds and resident bytes of a process and those it started."""
     seconds, memory = 0.0, 0
     for one in _tree(pid):
         try:
@@ -463,8 +452,6 @@ def _used(pid: int) -> tuple[float, int]:
 
 
 class Worker:
-    """A process that judges one mutant after the other, and is watched while it does."""
-
     def __init__(self, cpu_seconds: float) -> None:
         self.cpu_seconds = cpu_seconds
         self.log = tempfile.NamedTemporaryFile(prefix="perfkit-fuzz-", suffix=".log")  # noqa: SIM115 - lives as long
@@ -479,7 +466,6 @@ class Worker:
         self.served = 0
 
     def give(self, task: tuple[str, int]) -> None:
-        """Hand a mutant to the worker."""
         self.task, self.started, self.served = task, time.monotonic(), self.served + 1
         if self.served == 1:
             self.connection.recv()  # it has imported everything
@@ -532,7 +518,6 @@ class Worker:
         return outcome
 
     def stop(self) -> None:
-        """End the process and what it started."""
         if self.process.is_alive() and self.process.pid:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -561,7 +546,6 @@ class Pool:
             worker.stop()
 
     def outcomes(self, tasks: Iterable[tuple[str, int]]) -> Iterator[Outcome]:
-        """Yield the outcome of each mutant when it is there."""
         waiting = iter(tasks)
         while self._hand_out(waiting):
             wait([worker.connection for worker in self._workers if worker.task], 0.1)
@@ -577,7 +561,6 @@ class Pool:
                     yield outcome
 
     def _hand_out(self, waiting: Iterator[tuple[str, int]]) -> bool:
-        """Give mutants to idle workers; return whether any is at work."""
         for i, worker in enumerate(self._workers):
             if not worker.task:
                 task = next(waiting, None)

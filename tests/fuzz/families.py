@@ -60,7 +60,6 @@ class Seed:
     entry: str
 
     def write(self, folder: Path) -> Path:
-        """Write the files; return the path to load."""
         for name, data in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
@@ -69,11 +68,11 @@ class Seed:
 
 @dataclass(frozen=True)
 class Family:
-    """One format: kinds of mutators with their weights, the seeds, the oracle, and its share of all mutants."""
+    """One format: kinds of mutators with their weights, what is made, the oracle, and its share of all mutants."""
 
     name: str
     kinds: dict[str, int]
-    seeds: Callable[[Path], Iterable[Seed]]
+    made: Callable[[Path], Iterable[Path | Seed]]
     oracle: Oracle | None = None
     share: float = 1.0
 
@@ -82,13 +81,6 @@ def shelf() -> Path | None:
     """Return the folder of real captures, named by PERFKIT_PROFILES, or None."""
     named = os.environ.get("PERFKIT_PROFILES")
     return Path(named) if named and Path(named).is_dir() else None
-
-
-@cache
-def seeds(family: str) -> tuple[Seed, ...]:
-    """Return the seeds of a family: small real files where there are any, and made ones."""
-    with tempfile.TemporaryDirectory() as folder:
-        return tuple(FAMILIES[family].seeds(Path(folder)))
 
 
 # Seeds
@@ -111,112 +103,64 @@ def _folder(path: Path, names: Iterable[str] | None = None) -> Seed:
 
 
 def _short(data: bytes, size: int = TEXT_BYTES) -> bytes:
-    """Leave out the end of a long text, at the end of a line."""
     return data if len(data) <= size else data[: data.rindex(b"\n", 0, size) + 1]
 
 
-def _texts(*patterns: str) -> Iterator[Seed]:
-    for path in _shelf_files(*patterns):
-        yield _file(path, _short(path.read_bytes()))
-
-
-def _dcgm_dmon(work: Path) -> Iterator[Seed]:
-    yield _file(dcgm_files.dmon(work / "dmon.txt", *dcgm_files.ticks(8)))
-    yield from _texts("monitor/dcgmi_dmon_*.txt")
-
-
-def _dcgm_prom(work: Path) -> Iterator[Seed]:
+def _dcgm_prom(work: Path) -> Iterator[Path]:
     stamped = [f"{line} 1700000000500" if not line.startswith("#") else line for line in dcgm_files.page()]
-    yield _file(dcgm_files.scrape(work / "s.prom", *dcgm_files.page()))
-    yield _file(dcgm_files.scrape(work / "stamped.prom", *stamped))
-    yield from _texts("monitor/dcgm_exporter_*.prom", "monitor/nvidia_gpu_exporter__*h100-mig*.metrics")
+    yield dcgm_files.scrape(work / "s.prom", *dcgm_files.page())
+    yield dcgm_files.scrape(work / "stamped.prom", *stamped)
 
 
-def _prom_answer(work: Path) -> Iterator[Seed]:
-    yield _file(dcgm_files.stored(work / "gpus.json"))
+def _prom_answer(work: Path) -> Iterator[Path]:
+    yield dcgm_files.stored(work / "gpus.json")
     values = [40 + i % 7 for i in range(40)]
     names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_SM_ACTIVE")
     series = [dcgm_files.series(name, *values, gpu=gpu) for name in names[:2] for gpu in range(3)]
-    yield _file(dcgm_files.answer(work / "more.json", *series, dcgm_files.series(names[2], 0.5, 0.25, "NaN")))
+    yield dcgm_files.answer(work / "more.json", *series, dcgm_files.series(names[2], 0.5, 0.25, "NaN"))
 
 
-def _smi_dmon(work: Path) -> Iterator[Seed]:
-    yield _file(smi_files.dmon(work / "dmon.txt", *smi_files.ticks(10)))
+def _smi_dmon(work: Path) -> Iterator[Path]:
+    yield smi_files.dmon(work / "dmon.txt", *smi_files.ticks(10))
     dated = [("20260101", f"00:00:{i // 2:02d}", *row) for i, row in enumerate(smi_files.ticks(10))]
-    columns = ("Date", "Time", *smi_files.COLUMNS)
-    yield _file(smi_files.dmon(work / "dated.txt", *dated, columns=columns))
-    yield from _texts("monitor/dmon_*.txt", "monitor/nvidia-smi__*__load__dmon.txt")
+    yield smi_files.dmon(work / "dated.txt", *dated, columns=("Date", "Time", *smi_files.COLUMNS))
 
 
-def _smi_query(work: Path) -> Iterator[Seed]:
-    yield _file(smi_files.query(work / "query.csv", *smi_files.moments(12)))
-    yield from _texts(
-        "monitor/smi_query__*.csv", "monitor/nvidia-smi__*h100*__load__query-gpu.csv", "monitor/xypp3*.csv"
-    )
-
-
-def _smi_q_text(work: Path) -> Iterator[Seed]:
-    yield _file(smi_files.text(work / "gpu.txt"))
+def _smi_q_text(work: Path) -> Iterator[Path]:
+    yield smi_files.text(work / "gpu.txt")
     times = ("Thu Jan  1 00:00:02 2026", "Thu Jan  1 00:00:03 2026")
-    yield _file(smi_files.text(work / "twice.txt", gpus=3, times=times))
+    yield smi_files.text(work / "twice.txt", gpus=3, times=times)
 
 
-def _smi_xml(work: Path) -> Iterator[Seed]:
-    yield _file(smi_files.xml(work / "gpu.xml", smi_files.gpu(), smi_files.gpu({"uuid": "GPU-2"})))
-    for path in _shelf_files("monitor/nvidia-smi_xml__*.xml"):
-        if path.stat().st_size < 30_000:
-            yield _file(path)
+def _smi_xml(work: Path) -> Iterator[Path]:
+    yield smi_files.xml(work / "gpu.xml", smi_files.gpu(), smi_files.gpu({"uuid": "GPU-2"}))
 
 
-def _rocm(work: Path) -> Iterator[Seed]:
-    yield _file(smi_files.rocm(work / "gpu.json", smi_files.card(), smi_files.card({"GPU use (%)": "3"})))
-    yield _file(smi_files.rocm(work / "twice.json", smi_files.card(), times=3))
-    yield from map(_file, _shelf_files("monitor/rocm-smi_json__*.json"))
+def _rocm(work: Path) -> Iterator[Path]:
+    yield smi_files.rocm(work / "gpu.json", smi_files.card(), smi_files.card({"GPU use (%)": "3"}))
+    yield smi_files.rocm(work / "twice.json", smi_files.card(), times=3)
 
 
-def _nccl_tests(work: Path) -> Iterator[Seed]:
-    yield _file(nccl_files.written(work / "new.log", nccl_files.table()))
-    yield _file(nccl_files.written(work / "old.log", nccl_files.old_table(nccl_files.rows())))
-    for pattern in ("*cluster00*.log", "*polaris_nccl_2_18_n2*all_reduce*", "*sirius*", "*_mpi_tagged.txt"):
-        yield from _texts(f"monitor/nccl_tests__{pattern}" if pattern != "*_mpi_tagged.txt" else f"monitor/{pattern}")
-    yield from _texts("monitor/superbench__nccl_alltoall.log", "monitor/lessizzmore*.txt")
+def _nccl_tests(work: Path) -> Iterator[Path]:
+    yield nccl_files.written(work / "new.log", nccl_files.table())
+    yield nccl_files.written(work / "old.log", nccl_files.old_table(nccl_files.rows()))
 
 
-def _nccl_json(work: Path) -> Iterator[Seed]:
-    yield _file(nccl_files.reported(work / "r.json", nccl_files.report()))
+def _nccl_json(work: Path) -> Iterator[Path]:
+    yield nccl_files.reported(work / "r.json", nccl_files.report())
     told = nccl_files.report(version=1, results=[nccl_files.result(*row) for row in nccl_files.ROWS])
-    yield _file(nccl_files.reported(work / "short.json", told))
+    yield nccl_files.reported(work / "short.json", told)
 
 
-def _nccl_log(work: Path) -> Iterator[Seed]:
-    yield _file(nccl_files.sample(work / "rank0.log"))
-    yield from _texts("monitor/nccl_debug_info_*.txt", "monitor/nccl_log__*_with_aws.log")
-
-
-def _megatron(work: Path) -> Iterator[Seed]:
-    yield _file(deepspeed_files.written(work / "t.log", deepspeed_files.training()))
+def _megatron(work: Path) -> Iterator[Path]:
+    yield deepspeed_files.written(work / "t.log", deepspeed_files.training())
     many = [deepspeed_files.timed(n, 1000.0 + n, actual_seqlen=1024) for n in range(1, 30)]
-    yield _file(deepspeed_files.written(work / "many.log", ["using world size: 4, data-parallel-size: 4", *many]))
-    yield from _texts("monitor/superbench__megatron_deepspeed.log")
+    yield deepspeed_files.written(work / "many.log", ["using world size: 4, data-parallel-size: 4", *many])
 
 
-def _deepspeed(work: Path) -> Iterator[Seed]:
-    yield _file(deepspeed_files.written(work / "report.txt", deepspeed_files.report()))
-    yield from _texts("monitor/deepspeed_flops_profiler_*.txt")
-
-
-def _ncu_csv(work: Path) -> Iterator[Seed]:
-    yield _file(ncu_files.raw(work / "raw.csv", *(ncu_files.full(n) for n in range(4)), end=True))
-    yield _file(ncu_files.details(work / "details.csv", *(ncu_files.full(n) for n in range(3)), end=True))
-    yield from map(_file, _shelf_files("ncu/Olajide*.csv"))
-    for path in _shelf_files("golden/ncu/NVIDIA*.csv", "golden/ncu/extra-p*.csv"):
-        if path.stat().st_size < TEXT_BYTES:
-            yield _file(path)
-
-
-def _ncu_rep(work: Path) -> Iterator[Seed]:
-    yield _file(ncu_files.report(work / "report.ncu-rep"))
-    yield from map(_file, _shelf_files("ncu/NVIDIA*CuVectorAddDrv.ncu-rep", "ncu/extra-p*.ncu-rep"))
+def _ncu_csv(work: Path) -> Iterator[Path]:
+    yield ncu_files.raw(work / "raw.csv", *(ncu_files.full(n) for n in range(4)), end=True)
+    yield ncu_files.details(work / "details.csv", *(ncu_files.full(n) for n in range(3)), end=True)
 
 
 def _exports(work: Path) -> Iterator[Path]:
@@ -233,7 +177,6 @@ def _exports(work: Path) -> Iterator[Path]:
 
 
 def _larger() -> nsys_files.Tables:
-    """A made capture with 20 kernels, calls and ranges more."""
     made = nsys_files.capture()
     for i in range(20):
         start = 10_000 * (i + 1)
@@ -271,12 +214,7 @@ def _cut_down(source: Path, target: Path) -> Path:
     return target
 
 
-def _nsys_sqlite(work: Path) -> Iterator[Seed]:
-    yield from map(_file, _exports(work))
-
-
 def _arrow_tables(path: Path) -> dict[str, pa.Table]:
-    """The tables of an SQLite export that hold rows, with Arrow types."""
     found = {}
     with closing(sqlite3.connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -369,7 +307,6 @@ def _traces(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _some(events: list[Any]) -> list[Any]:
-    """Few events of each category."""
     seen: Counter[str] = Counter()
     kept = []
     for event in events:
@@ -423,7 +360,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _reading(cell: str) -> float | None:
-    """A cell of a log: a plain number, nothing, or something that the oracle does not judge."""
     if PLAIN.fullmatch(cell) and cell.isascii() and len(cell) < 16:
         return float(cell)
     if cell in NOTHING:
@@ -440,12 +376,10 @@ class _Tally:
         self.unclear: set[str] = set()
 
     def add(self, key: str, value: float | None, scale: float = 1.0) -> None:
-        """Count a row of `key` with its value, which is None if there is nothing to sum."""
         self.counts[key] += 1
         self.sums[key] += 0 if value is None else value * scale
 
     def cell(self, key: str, cell: str, scale: float = 1.0) -> None:
-        """Count a cell of a log if it holds a number."""
         try:
             value = _reading(cell)
         except Unjudged:
@@ -455,7 +389,6 @@ class _Tally:
             self.add(key, value, scale)
 
     def result(self, keys: Iterable[str]) -> Counts:
-        """Counts of these keys, 0 where none was met."""
         return {key: (self.counts[key], self.sums[key]) for key in keys if key not in self.unclear}
 
 
@@ -483,38 +416,33 @@ def _keys(names: dict[str, tuple[str, float]]) -> list[str]:
     return [f"SAMPLES/{metric}" for metric, _ in names.values()]
 
 
-def _of_smi_dmon(path: Path) -> Counts:
+def _of_columns(path: Path, names: dict[str, tuple[str, float]], begin: str, first: int) -> Counts:
+    """A log of columns whose header begins with a word; its rows begin with so many other cells."""
     tally, header = _Tally(), []
     for line in filter(str.strip, _lines(path)):
         words = line.replace("#", " ").split()
-        if line.startswith("#"):
+        if "gpu" == begin and line.startswith("#"):
             if any("," in word for word in words):  # perfkit reads commas as spaces
                 raise Unjudged
-            header = words if "gpu" in words else header
-            continue
-        if len(words) != len(header) or len(set(header)) < len(header):
-            raise Unjudged
-        for name, word in zip(header, words, strict=True):
-            if name in DMON:
-                tally.cell(f"SAMPLES/{DMON[name][0]}", word, DMON[name][1])
-    return tally.result(_keys(DMON))
+            header = words if begin in words else header
+        elif words[:1] == [begin]:
+            header = words[1:]
+        elif words != ["ID"]:
+            cells = words[first:]
+            if (first and words[0] != "GPU") or len(cells) != len(header) or len(set(header)) < len(header):
+                raise Unjudged
+            for name, cell in zip(header, cells, strict=True):
+                if name in names:
+                    tally.cell(f"SAMPLES/{names[name][0]}", cell, names[name][1])
+    return tally.result(_keys(names))
+
+
+def _of_smi_dmon(path: Path) -> Counts:
+    return _of_columns(path, DMON, "gpu", 0)
 
 
 def _of_dcgm_dmon(path: Path) -> Counts:
-    tally, header = _Tally(), []
-    for line in filter(str.strip, _lines(path)):
-        words = line.replace("#", " ").split()
-        if words[:1] == ["Entity"]:
-            header = words[1:]
-            continue
-        if words == ["ID"]:
-            continue
-        if words[0] != "GPU" or len(words) - 2 != len(header) or len(set(header)) < len(header):
-            raise Unjudged
-        for name, word in zip(header, words[2:], strict=True):
-            if name in DCGM_DMON:
-                tally.cell(f"SAMPLES/{DCGM_DMON[name][0]}", word, DCGM_DMON[name][1])
-    return tally.result(_keys(DCGM_DMON))
+    return _of_columns(path, DCGM_DMON, "Entity", 2)
 
 
 def _of_prom(path: Path) -> Counts:
@@ -771,25 +699,57 @@ TEXT = {"text": 80, "binary": 20}
 JSON = {"json": 60, "text": 20, "binary": 20}
 FOLDER = {"columns": 65, "binary": 30, "unlink": 5}
 
+# The real files that are seeds beside the made ones: logs, cut if they are long, or files below a size.
+REAL = {
+    "dcgm_dmon": "monitor/dcgmi_dmon_*.txt",
+    "dcgm_prom": "monitor/dcgm_exporter_*.prom monitor/nvidia_gpu_exporter__*h100-mig*.metrics",
+    "smi_dmon": "monitor/dmon_*.txt monitor/nvidia-smi__*__load__dmon.txt",
+    "smi_query": "monitor/smi_query__*.csv monitor/nvidia-smi__*h100*__load__query-gpu.csv monitor/xypp3*.csv",
+    "smi_xml": "monitor/nvidia-smi_xml__*.xml",
+    "rocm": "monitor/rocm-smi_json__*.json",
+    "nccl_tests": "monitor/nccl_tests__*cluster00*.log monitor/nccl_tests__*polaris_nccl_2_18_n2*all_reduce* "
+    "monitor/nccl_tests__*sirius* monitor/*_mpi_tagged.txt monitor/superbench__nccl_alltoall.log "
+    "monitor/lessizzmore*.txt",
+    "nccl_log": "monitor/nccl_debug_info_*.txt monitor/nccl_log__*_with_aws.log",
+    "megatron": "monitor/superbench__megatron_deepspeed.log",
+    "deepspeed": "monitor/deepspeed_flops_profiler_*.txt",
+    "ncu_csv": "ncu/Olajide*.csv golden/ncu/NVIDIA*.csv golden/ncu/extra-p*.csv",
+    "ncu_rep": "ncu/NVIDIA*CuVectorAddDrv.ncu-rep ncu/extra-p*.ncu-rep",
+}
+BELOW = {"smi_xml": 30_000, "ncu_csv": TEXT_BYTES, "rocm": 10**9, "ncu_rep": 10**9}
+
+
+@cache
+def seeds(family: str) -> tuple[Seed, ...]:
+    with tempfile.TemporaryDirectory() as folder:
+        made = [each if isinstance(each, Seed) else _file(each) for each in FAMILIES[family].made(Path(folder))]
+    for path in _shelf_files(*REAL.get(family, "").split()):
+        if family not in BELOW:
+            made.append(_file(path, _short(path.read_bytes())))
+        elif path.stat().st_size < BELOW[family]:
+            made.append(_file(path))
+    return tuple(made)
+
+
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("dcgm_dmon", TEXT, _dcgm_dmon, _of_dcgm_dmon),
+        Family("dcgm_dmon", TEXT, lambda w: [dcgm_files.dmon(w / "dmon.txt", *dcgm_files.ticks(8))], _of_dcgm_dmon),
         Family("dcgm_prom", TEXT, _dcgm_prom, _of_prom),
         Family("prom_answer", JSON, _prom_answer, _of_answer),
         Family("smi_dmon", TEXT, _smi_dmon, _of_smi_dmon),
-        Family("smi_query", TEXT, _smi_query, _of_smi_query),
+        Family("smi_query", TEXT, lambda w: [smi_files.query(w / "query.csv", *smi_files.moments(12))], _of_smi_query),
         Family("smi_q_text", TEXT, _smi_q_text, _of_smi_q_text),
         Family("smi_xml", TEXT, _smi_xml, _of_smi_xml),
         Family("rocm", JSON, _rocm, _of_rocm),
         Family("nccl_tests", TEXT, _nccl_tests, _of_nccl_tests),
         Family("nccl_json", JSON, _nccl_json, _of_nccl_json),
-        Family("nccl_log", TEXT, _nccl_log, _of_nccl_log),
+        Family("nccl_log", TEXT, lambda w: [nccl_files.sample(w / "rank0.log")], _of_nccl_log),
         Family("megatron", TEXT, _megatron, _of_megatron),
-        Family("deepspeed", TEXT, _deepspeed),
+        Family("deepspeed", TEXT, lambda w: [deepspeed_files.written(w / "report.txt", deepspeed_files.report())]),
         Family("ncu_csv", TEXT, _ncu_csv, _of_ncu_csv),
-        Family("ncu_rep", {"binary": 100}, _ncu_rep, share=0.15),
-        Family("nsys_sqlite", {"sql": 65, "binary": 35}, _nsys_sqlite, _of_nsys_sqlite, share=1.5),
+        Family("ncu_rep", {"binary": 100}, lambda w: [ncu_files.report(w / "report.ncu-rep")], share=0.15),
+        Family("nsys_sqlite", {"sql": 65, "binary": 35}, _exports, _of_nsys_sqlite, share=1.5),
         Family("nsys_pq", FOLDER, _nsys_pq, _of_nsys_folder),
         Family("nsys_arrow", FOLDER, _nsys_arrow, _of_nsys_folder),
         Family("hpct_v4", {"binary": 96, "unlink": 4}, _hpct_v4),

@@ -78,7 +78,6 @@ WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 
 
 def _place(rng: random.Random, data: bytes | bytearray) -> int:
-    """Choose a place, often in the headers at the start or in the footer at the end."""
     where = rng.random()
     if where < 0.2:
         return rng.randrange(min(len(data), 512))
@@ -87,72 +86,47 @@ def _place(rng: random.Random, data: bytes | bytearray) -> int:
     return len(data) - 1 - rng.randrange(min(len(data), 1024)) if where < 0.5 else rng.randrange(len(data))
 
 
-def bit_flip(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Turn 1 to 8 bits."""
-    new = bytearray(data)
-    for _time in range(rng.choice((1, 1, 1, 2, 4, 8))):
-        place = _place(rng, new)
-        new[place] ^= 1 << rng.randrange(8)
-    return "b_flip", bytes(new)
-
-
-def overwrite(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Write nasty bytes over some that are there."""
-    size = rng.choice((1, 2, 4, 8, 8, 16, 64))
-    place = _place(rng, data)
-    new = rng.choice((b"\0" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), rng.randbytes(size)))
-    return "b_over", data[:place] + new + data[place + size :]
-
-
-def cut(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Leave out the end."""
-    place = rng.randrange(len(data)) if rng.random() < 0.8 else max(0, len(data) - rng.randrange(1, 64))
-    return "b_cut", data[:place]
-
-
-def insert(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Put bytes between others."""
-    place = rng.randrange(len(data) + 1)
-    size = rng.choice((1, 2, 7, 100, 4096))
-    new = rng.choice((b"\0" * size, rng.randbytes(size), b"\n" * size, b'"' * size))
-    return "b_insert", data[:place] + new + data[place:]
-
-
-def splice(rng: random.Random, data: bytes, other: bytes) -> Changed:
-    """Go on with a part of another seed."""
-    start = rng.randrange(len(other) + 1)
-    place = rng.randrange(len(data) + 1)
-    tail = data[place:] if rng.random() < 0.5 else b""
-    return "b_splice", data[:place] + other[start : start + rng.randrange(1, len(other) + 2)] + tail
-
-
-def zero_block(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Write zeros over a block, as a disk does after a crash."""
-    size = rng.choice((16, 512, 4096))
-    place = rng.randrange(len(data)) // size * size
-    return "b_zero", data[:place] + b"\0" * min(size, len(data) - place) + data[place + size :]
-
-
-def repeat_block(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Write a block twice or more often."""
-    size = rng.choice((16, 512, 4096))
-    place = rng.randrange(len(data))
-    return "b_repeat", data[:place] + data[place : place + size] * rng.choice((2, 3, 20)) + data[place + size :]
-
-
-def remove_block(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Leave out a block."""
-    size = rng.choice((1, 16, 512, 4096))
-    place = rng.randrange(len(data))
-    return "b_remove", data[:place] + data[place + size :]
-
-
-BINARY = (bit_flip, bit_flip, overwrite, overwrite, cut, cut, insert, splice, zero_block, repeat_block, remove_block)
+BINARY = ["flip", "flip", "over", "over", "cut", "cut", "insert", "splice", "zero", "repeat", "remove"]
+BLOCKS = {"zero": (16, 512, 4096), "repeat": (16, 512, 4096), "remove": (1, 16, 512, 4096)}
 
 
 def binary(rng: random.Random, data: bytes, other: bytes) -> Changed:
-    """Apply one of the binary mutators."""
-    return rng.choice(BINARY)(rng, data, other) if data else ("b_insert", rng.randbytes(20))
+    """Turn bits, write nasty bytes or zeros over some, cut, put bytes between, go on with a part of another seed."""
+    if not data:
+        return "b_insert", rng.randbytes(20)
+    kind = rng.choice(BINARY)
+    if kind == "flip":
+        new = bytearray(data)
+        for _time in range(rng.choice((1, 1, 1, 2, 4, 8))):
+            place = _place(rng, new)
+            new[place] ^= 1 << rng.randrange(8)
+        return "b_flip", bytes(new)
+    if kind == "over":
+        size = rng.choice((1, 2, 4, 8, 8, 16, 64))
+        place = _place(rng, data)
+        nasty = rng.choice((b"\0" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), rng.randbytes(size)))
+        return "b_over", data[:place] + nasty + data[place + size :]
+    if kind == "cut":
+        place = rng.randrange(len(data)) if rng.random() < 0.8 else max(0, len(data) - rng.randrange(1, 64))
+        return "b_cut", data[:place]
+    if kind == "insert":
+        place = rng.randrange(len(data) + 1)
+        size = rng.choice((1, 2, 7, 100, 4096))
+        nasty = rng.choice((b"\0" * size, rng.randbytes(size), b"\n" * size, b'"' * size))
+        return "b_insert", data[:place] + nasty + data[place:]
+    if kind == "splice":
+        start = rng.randrange(len(other) + 1)
+        place = rng.randrange(len(data) + 1)
+        tail = data[place:] if rng.random() < 0.5 else b""
+        return "b_splice", data[:place] + other[start : start + rng.randrange(1, len(other) + 2)] + tail
+    size = rng.choice(BLOCKS[kind])
+    place = rng.randrange(len(data))
+    if kind == "zero":  # as a disk does after a crash
+        place = place // size * size
+        return "b_zero", data[:place] + b"\0" * min(size, len(data) - place) + data[place + size :]
+    if kind == "repeat":
+        return "b_repeat", data[:place] + data[place : place + size] * rng.choice((2, 3, 20)) + data[place + size :]
+    return "b_remove", data[:place] + data[place + size :]
 
 
 # Text
@@ -171,20 +145,17 @@ def _replaced(rng: random.Random, text: str, pattern: re.Pattern[str], nasty: tu
 
 
 def number(rng: random.Random, text: str) -> str:
-    """Replace numbers by nasty ones."""
     for _time in range(rng.choice((1, 1, 1, 2, 3))):
         text = _replaced(rng, text, NUMBER, NASTY_NUMBERS)
     return text
 
 
 def word(rng: random.Random, text: str) -> str:
-    """Replace a word by a nasty one, or by another word of the text."""
     other = WORD.search(text, rng.randrange(len(text) + 1))
     return _replaced(rng, text, WORD, (*NASTY_WORDS, *((other[0],) * 8 if other else ())))
 
 
 def lines(rng: random.Random, text: str) -> str:
-    """Drop, repeat, swap, join, indent or empty lines."""
     parts = text.split("\n")
     i, j = rng.randrange(len(parts)), rng.randrange(len(parts))
     what = rng.randrange(7)
@@ -206,7 +177,6 @@ def lines(rng: random.Random, text: str) -> str:
 
 
 def column(rng: random.Random, text: str) -> str:
-    """Drop or repeat a column, of one line, of the first lines or of all."""
     parts = text.split("\n")
     between = "," if sum("," in part for part in parts[:20]) > 5 else None
     widest = max(len(part.split(between)) for part in parts[:50])
@@ -222,7 +192,6 @@ def column(rng: random.Random, text: str) -> str:
 
 
 def long_line(rng: random.Random, text: str) -> str:
-    """Make one line very long."""
     place = rng.randrange(len(text) + 1)
     new = rng.choice(("x", "1", " ", ",", '"', '"\n', "a,", '",', "0 ", "[", "<a>")) * rng.choice(
         (1000, 100_000, 100_000, 300_000, 1_000_000)
@@ -231,7 +200,6 @@ def long_line(rng: random.Random, text: str) -> str:
 
 
 def quotes(rng: random.Random, text: str) -> str:
-    """Add or remove a quotation mark, a bracket or a comma."""
     place = rng.randrange(len(text) + 1)
     return (
         text[:place]
@@ -257,20 +225,17 @@ def _encoded(rng: random.Random, text: str) -> Changed:
         return "t_utf16", text.encode("utf-16", "surrogateescape" if text.isascii() else "replace")
     if what == 1:
         return "t_latin1", (text[: len(text) // 2] + "é°µ" + text[len(text) // 2 :]).encode("latin-1", "replace")
-    if what == 2:
-        return "t_crlf", text.replace("\n", "\r\n").encode("utf-8", "surrogateescape")
-    if what == 3:
-        return "t_cr", text.replace("\n", "\r").encode("utf-8", "surrogateescape")
-    if what == 4:
-        return "t_bom", b"\xef\xbb\xbf" + text.encode("utf-8", "surrogateescape")
+    if what == 6:
+        return "t_utf16le", text.encode("utf-16-le", "replace")
     if what == 5:
         place = rng.randrange(len(text) + 1)
-        return "t_nul", (text[:place] + "\0" * rng.choice((1, 4000)) + text[place:]).encode("utf-8", "surrogateescape")
-    return "t_utf16le", text.encode("utf-16-le", "replace")
+        text = text[:place] + "\0" * rng.choice((1, 4000)) + text[place:]
+    else:
+        text = {2: text.replace("\n", "\r\n"), 3: text.replace("\n", "\r"), 4: f"\ufeff{text}"}[what]
+    return f"t_{('crlf', 'cr', 'bom', 'nul')[what - 2]}", text.encode("utf-8", "surrogateescape")
 
 
 def text(rng: random.Random, data: bytes, _: bytes) -> Changed:
-    """Apply one of the text mutators."""
     decoded = data.decode("utf-8", "surrogateescape")
     if rng.random() < 0.06:
         return _encoded(rng, decoded)
@@ -310,21 +275,17 @@ def _json_change(rng: random.Random, made: Any) -> str:
     if what == 4:
         del inner[key]
         return f"j_del:{key}"
-    if what == 5:
+    if what in (5, 6):
         lists = [(i, k) for i, k in places if isinstance(i[k], list) and i[k]]
-        if lists:
-            inner, key = rng.choice(lists)
-            part = inner[key][rng.randrange(len(inner[key]))]
-            inner[key].extend([part] * rng.choice((1, 1, 5)))
-            return f"j_copy:{key}"
-        return "j_none"
-    if what == 6:
-        lists = [(i, k) for i, k in places if isinstance(i[k], list) and i[k]]
-        if lists:
-            inner, key = rng.choice(lists)
-            del inner[key][rng.randrange(len(inner[key])) :][: rng.choice((1, 1, 10))]
-            return f"j_drop:{key}"
-        return "j_none"
+        if not lists:
+            return "j_none"
+        inner, key = rng.choice(lists)
+        place = rng.randrange(len(inner[key]))
+        if what == 5:
+            inner[key].extend([inner[key][place]] * rng.choice((1, 1, 5)))
+        else:
+            del inner[key][place:][: rng.choice((1, 1, 10))]
+        return f"j_copy:{key}" if what == 5 else f"j_drop:{key}"
     if isinstance(inner, list):
         inner[key] = copy.deepcopy(rng.choice(NASTY_VALUES))
         return f"j_set:{key}"
@@ -406,7 +367,6 @@ def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[s
 
 
 def _used(rng: random.Random, names: list[str]) -> str:
-    """Choose a column, most often one that a reader is likely to use."""
     used = [name for name in names if name in USED]
     return rng.choice(used if used and rng.random() < 0.8 else names)
 
@@ -415,7 +375,6 @@ def _used(rng: random.Random, names: list[str]) -> str:
 
 
 def columns(rng: random.Random, table: pa.Table) -> tuple[str, pa.Table]:
-    """Change the type, values, nulls or number of the columns of an Arrow table."""
     if not table.num_columns:
         return "c_none", table
     place = table.column_names.index(_used(rng, table.column_names))
@@ -438,7 +397,6 @@ def columns(rng: random.Random, table: pa.Table) -> tuple[str, pa.Table]:
 
 
 def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Array:
-    """Values for a column: other types, nasty numbers, nulls, texts, dictionaries, lists."""
     old = values.to_pylist()
     if what <= 7:
         kind = rng.choice(

@@ -28,7 +28,6 @@ generated = settings(max_examples=25, deadline=None, derandomize=True, database=
 
 @pytest.fixture(autouse=True)
 def _uncached(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is stored: no file is read twice."""
     monkeypatch.setenv("PERFKIT_CACHE", "off")
 
 
@@ -53,7 +52,6 @@ def test_no_mutant_breaks_a_reader(family: str, pool: execution.Pool) -> None:
 
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_unchanged_seeds_load(family: str) -> None:
-    """perfkit loads a seed that is not damaged, so that its mutants reach the reader."""
     if family == "ncu_rep" and not families.shelf():
         pytest.skip("the made report is a container without results")
     names = [seed.name for seed in families.seeds(family)]
@@ -74,7 +72,6 @@ def test_the_oracle_agrees_on_unchanged_seeds(family: str) -> None:
 
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_a_mutant_is_the_same_each_time(family: str, tmp_path: Path) -> None:
-    """Family and number say which mutant it is."""
     for number in range(5):
         made = []
         for folder in (tmp_path / f"{number}a", tmp_path / f"{number}b"):
@@ -110,7 +107,6 @@ microseconds = st.one_of(
 
 
 def is_legal(start: int | None, dur: int | None) -> bool:
-    """Whether perfkit may believe an interval, in ns."""
     return start is not None and dur is not None and abs(start) <= TEN_YEARS_NS and 0 <= dur <= TEN_YEARS_NS
 
 
@@ -146,7 +142,6 @@ def test_kernels_of_nsys_are_the_rows_that_can_be(rows: list[tuple[int | None, i
 @generated
 @given(st.lists(st.tuples(microseconds, microseconds), min_size=1, max_size=8))
 def test_kernels_of_a_trace_are_the_events_that_can_be(events: list[tuple[float, float]]) -> None:
-    """KERNELS holds every event of the trace whose times can be, exactly; a note counts the others."""
     with tempfile.TemporaryDirectory() as folder:
         made = torch_files.trace(*(torch_files.kernel("k", ts, dur) for ts, dur in events))
         path = torch_files.printed(Path(folder) / "trace.json", made)
@@ -172,31 +167,6 @@ def test_the_oracle_of_dmon_reads_no_header_with_commas(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace(" sm ", ',sm,"'))
     with pytest.raises(families.Unjudged):
         families._of_smi_dmon(path)
-
-
-watts = st.one_of(st.integers(0, 1500).map(str), st.sampled_from(["-", "-1", "1e400", "nan", "-5"]))
-percent = st.one_of(st.integers(0, 100).map(str), st.sampled_from(["-", "-5", "101", "250", "inf", "2147483648"]))
-
-
-@generated
-@given(st.lists(st.tuples(watts, percent), min_size=1, max_size=10))
-def test_samples_of_dmon_are_the_cells_that_can_be(cells: list[tuple[str, str]]) -> None:
-    """SAMPLES holds each power and utilisation of the log that can be; a note counts the others."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [("0", power, "63", "-", busy, "10", "2619", "1980") for power, busy in cells]
-        path = smi_files.dmon(Path(folder) / "dmon.txt", *rows, every=100)
-        found = loaded(path, "SAMPLES")
-    power = [float(p) for p, _ in cells if p.isdecimal()]
-    busy = [float(b) / 100 for _, b in cells if b.isdecimal() and float(b) <= 100]
-    odd = sum(p != "-" for p, _ in cells) + sum(b != "-" for _, b in cells) - len(power) - len(busy)
-    if found is None:
-        assert odd or not (power or busy), "refused although each cell can be"
-        return
-    frame, notes = found
-    values = {metric: sorted(frame.loc[frame["metric"] == metric, "value"]) for metric in ("power_w", "gpu_busy_frac")}
-    assert values["gpu_busy_frac"] == pytest.approx(sorted(busy))
-    assert values["power_w"] == pytest.approx(sorted(power))
-    assert not odd or notes, "cells left out without a note"
 
 
 SHELF = families.shelf()

@@ -60,13 +60,11 @@ def freeze(golden: Golden) -> Frozen:
 
 
 def _theme(executed: Iterable[Executed]) -> dict[str, str]:
-    """The settings that all charts share, in as many forms as there are: one, or none without a chart."""
     specs = [shown for one in executed for _, shown in one.shown if isinstance(shown, dict)]
     return _numbered(("config", each) for each in sorted({_hash(_rounded(spec["config"])) for spec in specs}))
 
 
 def _table(frame: pd.DataFrame) -> dict[str, Any]:
-    """The number of rows, and a hash of each column in the order of the rows."""
     return {"rows": len(frame), **{str(name): column(str(name), frame[name]) for name in frame}}
 
 
@@ -106,7 +104,6 @@ def _finding(finding: Any) -> dict[str, Any]:
 
 
 def _shown(executed: Executed, *, are_charts: bool) -> dict[str, str]:
-    """The hash of every chart, or of every table and sentence, that a notebook's cells show, by the cell's id."""
     made = chart if are_charts else _page
     return _numbered((cell, made(shown)) for cell, shown in executed.shown if isinstance(shown, dict) == are_charts)
 
@@ -120,7 +117,6 @@ def chart(spec: dict[str, Any]) -> str:
 
 
 def _without_data(part: Any, datasets: dict[str, Any], data: list[Any]) -> Any:
-    """Return a specification with a number in place of each data set, which is added to `data`."""
     if isinstance(part, list):
         return [_without_data(each, datasets, data) for each in part]
     if not isinstance(part, dict):
@@ -160,7 +156,6 @@ def _plain(item: Any) -> dict[str, Any]:
 
 
 def _rounded(item: Any) -> Any:
-    """Return JSON values with rounded numbers, and paths as names."""
     if isinstance(item, dict):
         return {text(str(key)): _rounded(value) for key, value in item.items()}
     if isinstance(item, (list, tuple)):
@@ -185,7 +180,6 @@ def text(written: str) -> str:
 
 @cache
 def _names(profiles: str | None) -> list[tuple[str, str]]:
-    """Return the paths of the folders of runs, as given and resolved, with their names."""
     return [(str(path), name) for name, folder in folders().items() for path in (folder, folder.resolve())]
 
 

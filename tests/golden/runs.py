@@ -18,16 +18,13 @@ class Golden:
     before: str = ""
 
     def path(self) -> Path:
-        """What perfkit loads."""
         return folders()[self.folder] / self.name
 
     def baseline(self) -> Path | None:
-        """The earlier run, None if there is none."""
         return folders()[self.folder] / self.before if self.before else None
 
     @property
     def id(self) -> str:
-        """The name of the run in the file of hashes."""
         return f"{self.folder}/{self.name}"
 
 

@@ -13,7 +13,6 @@ Frozen = dict[str, dict[str, Any]]
 
 
 def read() -> dict[str, Frozen]:
-    """Return the stored hashes by the run's name."""
     content: dict[str, Frozen] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     return content
 

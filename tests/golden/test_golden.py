@@ -19,7 +19,6 @@ RENEW = "If all of this is meant, store it with `python -m tests.golden --renew`
 
 @pytest.mark.parametrize("golden", RUNS, ids=lambda golden: golden.id)
 def test_says_the_same_of_a_run(golden: Golden, request: pytest.FixtureRequest) -> None:
-    """Tables, figures, findings, refusals, notes, and what the notebooks show, are as stored."""
     if golden.folder == "profiles":
         request.getfixturevalue("profiles")
     if golden.name.endswith(".ncu-rep"):
@@ -29,12 +28,10 @@ def test_says_the_same_of_a_run(golden: Golden, request: pytest.FixtureRequest) 
 
 
 def test_stored_are_the_golden_runs() -> None:
-    """No run of the file is left over from an earlier list."""
     assert {golden.id for golden in RUNS} == set(stored.read())
 
 
 def test_names_what_changed() -> None:
-    """A line names the run, the kind and the entry; what is new or gone is named too."""
     before = {"figures": {"idle_frac": "0.5 1"}, "tables": {"KERNELS": {"rows": 2, "name": "aa"}}}
     after = {"figures": {"busy_frac": "0.5 1"}, "tables": {"KERNELS": {"rows": 3, "name": "aa"}}}
     assert [
@@ -52,10 +49,7 @@ def test_a_column_is_its_values_however_pandas_holds_them() -> None:
     other = [["b", None, "a", "a"], ["b", "a", None, "b"], ["b", "None", "a", "b"]]
     assert 4 == len({freezing.column("name", pd.Series(values)) for values in [texts, *other]})
     assert freezing.column("dur_ns", pd.Series([1, 2], dtype="int32")) == freezing.column("dur_ns", pd.Series([1, 2]))
-
-
-def test_the_tenth_digit_does_not_matter() -> None:
-    """Another processor adds in another order; the ninth digit is not touched by that."""
+    # Another processor adds in another order; the ninth digit is not touched by that.
     values, near, other = (pd.Series([1 / 3 + each, None]) for each in (0, 1e-12, 1e-9))
     assert freezing.column("value", values) == freezing.column("value", near)
     assert freezing.column("value", values) != freezing.column("value", other)
@@ -73,5 +67,4 @@ def test_a_chart_is_its_form_and_its_data() -> None:
 
 
 def test_a_path_is_its_name(profiles: Path) -> None:
-    """Where the captures lie on a machine is in no hash."""
     assert "profiles/a.csv: cut" == freezing.text(f"{profiles}/a.csv: cut")

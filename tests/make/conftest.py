@@ -1,39 +1,25 @@
-"""The simulated run, written once, and a count of a file's rows by plain loops."""
+"""The committed samples, and a count of a file's rows by plain loops."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from make import SAMPLES
-
+DATA = Path(__file__).parents[2] / "data"
 CALLS = "SELECT r.globalTid, correlationId, start, end, value FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s "
 CALLS += "ON s.id = nameId"
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a sample by its name, written when it is first asked for."""
-    return cache(lambda name: SAMPLES[name](tmp_path_factory.mktemp("samples") / name))
-
-
-@pytest.fixture(scope="session")
-def mlp(made: Callable[[str], Path]) -> Path:
-    """The folder of the simulated training of the MLP."""
-    return made("mlp_a100")
-
-
-@pytest.fixture(scope="session")
-def bert(made: Callable[[str], Path]) -> Path:
-    """The folder of the simulated inference with BERT."""
-    return made("bert_a100")
+def truth_of() -> Callable[[str], dict[str, Any]]:
+    return lambda name: json.loads((DATA / name / f"{name}.truth.json").read_text())
 
 
 @pytest.fixture
@@ -51,33 +37,33 @@ def connect() -> Iterator[Callable[[Path], sqlite3.Connection]]:
 
 
 @pytest.fixture
-def count_rows(connect: Callable[[Path], sqlite3.Connection]) -> Callable[[Path], dict[str, Any]]:
-    """Count what the rows of a file amount to, row by row."""
+def check_truth(connect: Callable[[Path], sqlite3.Connection]) -> Callable[[Path, dict[str, Any]], None]:
+    """Count what the rows of a file amount to, row by row, and compare the truth with it."""
 
-    def count(path: Path) -> dict[str, Any]:
+    def check(path: Path, truth: dict[str, Any]) -> None:
         db = connect(path)
         have = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         strings = dict(db.execute("SELECT id, value FROM StringIds"))
         calls = list(db.execute(CALLS)) if "CUPTI_ACTIVITY_KIND_RUNTIME" in have else []
-        kernels = list(
-            db.execute(
-                "SELECT start, end, deviceId, demangledName, globalPid, correlationId, graphNodeId "
-                "FROM CUPTI_ACTIVITY_KIND_KERNEL"
-            )
-        )
-        return {
-            "kernels": {
-                "count": len(kernels),
-                "total_ns": sum(row[1] - row[0] for row in kernels),
-                "in_graph": sum(row[6] is not None for row in kernels),
-            },
-            "kernel_rows": _by_name(kernels, strings),
-            "gpus": _gpus(db, kernels, strings, have),
-            "calls": _calls(calls),
-            "queued_total_ns": _queued(kernels, calls),
-        }
+        columns = "start, end, deviceId, demangledName, globalPid, correlationId, graphNodeId"
+        kernels = list(db.execute(f"SELECT {columns} FROM CUPTI_ACTIVITY_KIND_KERNEL"))
+        total, in_graph = sum(row[1] - row[0] for row in kernels), sum(row[6] is not None for row in kernels)
+        assert {"count": len(kernels), "total_ns": total, "in_graph": in_graph} == truth["kernels"]
+        names = ("count", "total_ns", "median_ns", "min_ns", "max_ns")
+        told = {row["full_name"]: tuple(row[name] for name in names) for row in truth["kernel_rows"]}
+        assert _by_name(kernels, strings) == told
+        assert _calls(calls) == truth["calls"]
+        ends = {(thread & ~0xFFFFFF, correlation): end for thread, correlation, _, end, _ in calls}
+        queued = sum(row[0] - ends[row[4], row[5]] for row in kernels) if calls else 0
+        assert queued == truth["launches"].get("queued_total_ns", 0)
+        found = _gpus(db, kernels, strings, have)
+        assert found.keys() == truth["gpus"].keys()
+        for number, gpu in truth["gpus"].items():
+            expected = gpu["breakdown"] | {name: gpu[name] for name in ("kernel_busy_ns", "span_ns")}
+            assert {name: found[number].get(name, 0) for name in expected} == expected
+            assert sum(gpu["breakdown"].values()) == gpu["span_ns"]
 
-    return count
+    return check
 
 
 def _by_name(kernels: list[tuple[Any, ...]], strings: dict[int, str]) -> dict[str, tuple[float, ...]]:
@@ -88,17 +74,10 @@ def _by_name(kernels: list[tuple[Any, ...]], strings: dict[int, str]) -> dict[st
 
 
 def _calls(calls: list[tuple[Any, ...]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    durations = defaultdict(list)
     for _, _, start, end, name in calls:
-        sums = found.setdefault(name, {"count": 0, "total_ns": 0})
-        sums["count"] += 1
-        sums["total_ns"] += end - start
-    return found
-
-
-def _queued(kernels: list[tuple[Any, ...]], calls: list[tuple[Any, ...]]) -> int:
-    ends = {(thread & ~0xFFFFFF, correlation): end for thread, correlation, _, end, _ in calls}
-    return sum(row[0] - ends[row[4], row[5]] for row in kernels) if calls else 0
+        durations[name].append(end - start)
+    return {name: {"count": len(d), "total_ns": sum(d)} for name, d in durations.items()}
 
 
 def _gpus(

@@ -1,9 +1,11 @@
-"""Captures of any size."""
+"""Captures of any size, and the command that writes them and the samples."""
 
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from make import Shape, capture
+from make import SAMPLES, Shape, capture
+from make.__main__ import main
+from make.kernels import Kernel
+from make.tally import covered_until
+from make.timeline import draw_durations
 from perfkit.simulate import export
 from perfkit.simulate.export import STATEMENTS, TABLES
 
 Connect = Callable[[Path], sqlite3.Connection]
-KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 HOSTILE = ("<script>alert(1)</script>", "x" * 10_000, "\N{GREEK SMALL LETTER LAMDA} \N{CHECK MARK} 'quoted' \"twice\"")
 
 SHAPES = {
@@ -33,155 +39,125 @@ SHAPES = {
 }
 
 
+@pytest.fixture
+def made(tmp_path: Path, connect: Connect) -> Callable[..., tuple[sqlite3.Connection, dict[str, Any]]]:
+    """Write a capture; return its database and its truth."""
+
+    def write(kernels: int = 100, **shape: Any) -> tuple[sqlite3.Connection, dict[str, Any]]:
+        truth = capture(tmp_path / "c.sqlite", kernels=kernels, shape=Shape(**shape))
+        return connect(tmp_path / "c.sqlite"), truth
+
+    return write
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_truth_is_what_a_loop_over_the_rows_counts(
-    tmp_path: Path, shape: Shape, count_rows: Callable[[Path], dict[str, Any]]
-) -> None:
-    """Counts, sums, busy time, breakdown, calls and queueing in the truth are those of the rows."""
+def test_truth_is_what_a_loop_over_the_rows_counts(tmp_path: Path, shape: Shape, check_truth: Any) -> None:
     truth = capture(tmp_path / "c.sqlite", kernels=1001, shape=shape)
-    found = count_rows(tmp_path / "c.sqlite")
-    assert 1001 == found["kernels"]["count"]
-    assert found["kernels"] == truth["kernels"]
-    names = ("count", "total_ns", "median_ns", "min_ns", "max_ns")
-    assert found["kernel_rows"] == {r["full_name"]: tuple(r[n] for n in names) for r in truth["kernel_rows"]}
-    assert found["calls"] == truth["calls"]
-    assert found["queued_total_ns"] == truth["launches"].get("queued_total_ns", 0)
-    assert found["gpus"].keys() == truth["gpus"].keys()
-    for number, gpu in truth["gpus"].items():
-        expected = gpu["breakdown"] | {name: gpu[name] for name in ("kernel_busy_ns", "span_ns")}
-        assert {name: found["gpus"][number].get(name, 0) for name in expected} == expected
-        assert sum(gpu["breakdown"].values()) == gpu["span_ns"]
+    assert 1001 == truth["kernels"]["count"]
+    check_truth(tmp_path / "c.sqlite", truth)
 
 
-def test_processes_use_the_same_correlation_ids(tmp_path: Path, connect: Connect) -> None:
-    """Ids are unique among a process's calls and are used again by the other process."""
-    capture(tmp_path / "c.sqlite", kernels=400, shape=Shape(gpus=2, processes=2))
-    query = "SELECT globalTid >> 24 & 0xFFFFFF, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-    calls = connect(tmp_path / "c.sqlite").execute(query).fetchall()
+def test_each_process_has_correlation_ids_of_its_own(made: Any) -> None:
+    """Ids are unique among a process's calls, whose four threads share them, and used again by another process."""
+    db, _ = made(400, gpus=2, processes=2)
+    calls = db.execute(f"SELECT globalTid >> 24 & 0xFFFFFF, correlationId FROM {RUNTIME}").fetchall()
     first, second = ({id for process, id in calls if process == wanted} for wanted in (40_000, 41_000))
     assert len(calls) == len(set(calls))
     assert first == second
+    query = f"SELECT count(*) - count(DISTINCT correlationId), count(DISTINCT globalTid) FROM {RUNTIME}"
+    assert (0, 4) == made(400, gpus=2)[0].execute(query).fetchone()
 
 
-def test_workers_of_a_process_share_its_ids_and_not_its_threads(tmp_path: Path, connect: Connect) -> None:
-    """One process on two GPUs has unique ids and four threads."""
-    capture(tmp_path / "c.sqlite", kernels=400, shape=Shape(gpus=2))
-    query = "SELECT count(*), count(DISTINCT correlationId), count(DISTINCT globalTid) FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-    calls, ids, threads = connect(tmp_path / "c.sqlite").execute(query).fetchone()
-    assert (calls, 4) == (ids, threads)
-
-
-def test_kernels_of_a_graph_share_their_launch(tmp_path: Path, connect: Connect) -> None:
+def test_kernels_of_a_graph_share_their_launch(made: Any) -> None:
     """100 kernels in steps of 28 are four launches of 28, 28, 28 and 16 nodes, each node with an id."""
-    truth = capture(tmp_path / "c.sqlite", kernels=100, shape=Shape(graph=True))
+    db, truth = made(graph=True)
     query = f"SELECT count(*), count(DISTINCT graphNodeId) FROM {KERNEL} GROUP BY correlationId ORDER BY correlationId"
-    assert [(28, 28), (28, 28), (28, 28), (16, 16)] == connect(tmp_path / "c.sqlite").execute(query).fetchall()
+    assert [(28, 28), (28, 28), (28, 28), (16, 16)] == db.execute(query).fetchall()
     assert 4 == truth["launches"]["count"]
+    assert (0,) == made()[0].execute(f"SELECT count(graphNodeId) FROM {KERNEL}").fetchone()
 
 
-def test_kernels_outside_graphs_have_no_node(tmp_path: Path, connect: Connect) -> None:
-    """graphNodeId is NULL where nothing was replayed."""
-    capture(tmp_path / "c.sqlite", kernels=100)
-    query = f"SELECT count(*) FROM {KERNEL} WHERE graphNodeId IS NOT NULL"
-    assert (0,) == connect(tmp_path / "c.sqlite").execute(query).fetchone()
-
-
-def test_streams_overlap_and_one_does_not(tmp_path: Path) -> None:
-    """Kernels on one stream are busy as long as they take, on three streams for a shorter time."""
-    one, three = (capture(tmp_path / "c.sqlite", kernels=1000, shape=Shape(streams=n)) for n in (1, 3))
+def test_streams_and_communication_overlap(made: Any) -> None:
+    """Kernels on one stream are busy as long as they take, on three for less time; some communication is hidden."""
+    one, three, nccl = (made(1000, **shape)[1] for shape in ({}, {"streams": 3}, {"nccl": True}))
     assert one["kernels"]["total_ns"] == one["gpus"]["0"]["kernel_busy_ns"]
     assert three["kernels"]["total_ns"] > three["gpus"]["0"]["kernel_busy_ns"]
-
-
-def test_nccl_is_partly_hidden(tmp_path: Path) -> None:
-    """Some of the communication runs beside computation and some does not."""
-    gpu = capture(tmp_path / "c.sqlite", kernels=1000, shape=Shape(nccl=True))["gpus"]["0"]
+    gpu = nccl["gpus"]["0"]
     assert 0 < gpu["breakdown"]["exposed_communication_ns"] < gpu["communication_ns"]
 
 
-def test_hostile_names_arrive_unchanged(tmp_path: Path, connect: Connect) -> None:
-    """Markup, 10,000 characters and letters beyond ASCII are names of kernels and of ranges."""
-    capture(tmp_path / "c.sqlite", kernels=10, shape=Shape(hostile_names=HOSTILE))
-    db = connect(tmp_path / "c.sqlite")
-    kernels = {name for (name,) in db.execute(f"SELECT value FROM {KERNEL} JOIN StringIds ON id = demangledName")}
-    ranges = {name for (name,) in db.execute("SELECT text FROM NVTX_EVENTS")}
-    assert set(HOSTILE) <= kernels
-    assert set(HOSTILE) <= ranges
+def test_hostile_names_arrive_unchanged(made: Any) -> None:
+    db, _ = made(10, hostile_names=HOSTILE)
+    for query in (f"SELECT value FROM {KERNEL} JOIN StringIds ON id = demangledName", "SELECT text FROM NVTX_EVENTS"):
+        assert set(HOSTILE) <= {name for (name,) in db.execute(query)}
 
 
 @pytest.mark.parametrize(
-    ("shape", "gone"),
+    ("option", "gone"),
     [
-        (Shape(nvtx=False), {"NVTX_EVENTS"}),
-        (Shape(calls=False), {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"}),
-        (Shape(metrics=False), {"GPU_METRICS", "TARGET_INFO_GPU_METRICS"}),
-        (
-            Shape(target_info=False),
-            {"TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_CUDA_CONTEXT_INFO"},
-        ),
+        ("nvtx", {"NVTX_EVENTS"}),
+        ("calls", {RUNTIME, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"}),
+        ("metrics", {"GPU_METRICS", "TARGET_INFO_GPU_METRICS"}),
+        ("target_info", {f"TARGET_INFO_{name}" for name in ("GPU", "SESSION_START_TIME", "CUDA_CONTEXT_INFO")}),
     ],
-    ids=["nvtx", "calls", "metrics", "target info"],
 )
-def test_what_was_not_recorded_has_no_table(tmp_path: Path, connect: Connect, shape: Shape, gone: set[str]) -> None:
-    """A capture without an option lacks the tables of that option and no others."""
-    tables = []
-    for number, each in enumerate((Shape(), shape)):
-        capture(tmp_path / f"{number}.sqlite", kernels=50, shape=each)
-        db = connect(tmp_path / f"{number}.sqlite")
-        tables.append({name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")})
-    assert gone == tables[0] - tables[1]
+def test_what_was_not_recorded_has_no_table(made: Any, option: str, gone: set[str]) -> None:
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    whole, less = (set(made(50, **shape)[0].execute(query)) for shape in ({}, {option: False}))
+    assert {(name,) for name in gone} == whole - less
 
 
-def test_open_range_has_no_end(tmp_path: Path, connect: Connect) -> None:
-    """One range per process was never closed."""
-    capture(tmp_path / "c.sqlite", kernels=100, shape=Shape(processes=2, open_ranges=True))
+def test_open_range_has_no_end(made: Any) -> None:
     query = "SELECT text, count(*) FROM NVTX_EVENTS WHERE end IS NULL GROUP BY text"
-    assert [("never closed", 2)] == connect(tmp_path / "c.sqlite").execute(query).fetchall()
+    assert [("never closed", 2)] == made(processes=2, open_ranges=True)[0].execute(query).fetchall()
 
 
-def test_samples_of_the_truth_are_those_written(tmp_path: Path, connect: Connect) -> None:
-    """The truth's mean of a metric on the second GPU is the mean of its rows."""
-    truth = capture(tmp_path / "c.sqlite", kernels=2000, shape=Shape(gpus=2))
-    query = (
-        "SELECT avg(value) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
-        "WHERE metricName = 'GR Active [Throughput %]' AND typeId & 255 = 1"
-    )
-    (mean,) = connect(tmp_path / "c.sqlite").execute(query).fetchone()
-    assert pytest.approx(mean) == truth["samples"]["1"]["GR Active [Throughput %]"]
+def test_samples_of_the_truth_are_those_written(made: Any) -> None:
+    db, truth = made(2000, gpus=2)
+    query = "SELECT avg(value) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
+    query += "WHERE metricName = 'GR Active [Throughput %]' AND typeId & 255 = 1"
+    assert pytest.approx(db.execute(query).fetchone()[0]) == truth["samples"]["1"]["GR Active [Throughput %]"]
 
 
-def test_same_seed_same_bytes(tmp_path: Path) -> None:
-    """The file depends on number, seed and shape alone."""
-    for name, seed in (("a", 4), ("b", 4), ("c", 5)):
-        capture(tmp_path / name, kernels=300, seed=seed, shape=Shape(gpus=2, nccl=True))
-    a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
-    assert a == b
-    assert a != c
+def test_the_command_writes_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file depends on number, seed and shape alone; a sample is what its maker writes."""
+    monkeypatch.setitem(SAMPLES, "mlp_a100", lambda folder: (folder / "made").write_text("by its maker"))
+
+    def written(name: str, *arguments: str) -> list[bytes]:
+        argv = ["make", arguments[0], "--out", str(tmp_path / name), *arguments[1:]]
+        monkeypatch.setattr(sys, "argv", argv)
+        main()
+        return [path.read_bytes() for path in sorted((tmp_path / name).glob("[!.]*"))]
+
+    assert [b"by its maker"] == written("sample", "mlp_a100")
+    command = ("capture", "--kernels", "300", "--gpus", "2", "--streams", "2", "--nccl")
+    first, other = written("first", *command, "--seed", "4"), written("other", *command, "--seed", "5")
+    assert first != other
+    shape = Shape(gpus=2, processes=2, streams=2, nccl=True)
+    capture(tmp_path / "again.sqlite", kernels=300, seed=4, shape=shape)
+    assert (tmp_path / "again.sqlite").read_bytes() in first
+    with pytest.raises(SystemExit, match="2"):
+        written("few", "capture", "--kernels", "1", "--gpus", "2")
 
 
-def test_steps_are_written_in_bunches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+def test_steps_are_written_in_bunches(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of three bunches have numbers 0 to 9 and do not overlap."""
     monkeypatch.setattr("make.captures.STEPS_AT_ONCE", 4)
-    truth = capture(tmp_path / "c.sqlite", kernels=280)
+    db, truth = made(280)
     query = "SELECT text, start, end FROM NVTX_EVENTS WHERE text LIKE 'step %' ORDER BY start"
-    steps = connect(tmp_path / "c.sqlite").execute(query).fetchall()
+    steps = db.execute(query).fetchall()
     assert [f"step {i}" for i in range(10)] == [text for text, _, _ in steps]
     assert all(before[2] == after[1] for before, after in pairwise(steps))
     assert {"count": 10, "total_ns": sum(end - start for _, start, end in steps)}.items() <= truth["steps"].items()
 
 
-def test_too_few_kernels_raise(tmp_path: Path) -> None:
-    """Every worker launches at least one kernel; nothing is written otherwise."""
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="kernels: 1 is not 2, the number of workers, or more"):
         capture(tmp_path / "c.sqlite", kernels=1, shape=Shape(gpus=2))
     assert [] == list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["gpus", "processes", "streams", "kernels_per_step"])
-def test_impossible_shape_raises(name: str) -> None:
-    """Numbers in a shape are 1 or more."""
-    with pytest.raises(ValueError, match=f"{name}: 0 is not 1 or more"):
-        Shape(**{name: 0})
+    for name in ("gpus", "processes", "streams", "kernels_per_step"):
+        with pytest.raises(ValueError, match=f"{name}: 0 is not 1 or more"):
+            Shape(**{name: 0})
 
 
 REAL = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
@@ -191,27 +167,16 @@ def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str, int]]:
     return [(name, kind, required) for _, name, kind, required, *_ in db.execute(f"PRAGMA table_info({table})")]
 
 
-def test_columns_are_those_of_a_real_export(profiles: Path) -> None:
-    """Every table has the columns, types and constraints that the vendor's schema 3.7.2 gives it, in order."""
-    real = sqlite3.connect(f"file:{profiles / REAL}?mode=ro&immutable=1", uri=True)
-    made = sqlite3.connect(":memory:")
-    for table, statement in TABLES.items():
-        made.execute(statement)
-        assert _columns(real, table) == _columns(made, table), table
-    real.close()
-    made.close()
-
-
-def test_codes_are_those_of_a_real_export(profiles: Path) -> None:
-    """Every code means what it means in a real export."""
-    real = sqlite3.connect(f"file:{profiles / REAL}?mode=ro&immutable=1", uri=True)
-    made = sqlite3.connect(":memory:")
+def test_tables_are_those_of_a_real_export(profiles: Path, connect: Connect) -> None:
+    """Columns, types and constraints are those of the vendor's schema 3.7.2, in order; every code means the same."""
+    real, made = connect(profiles / REAL), sqlite3.connect(":memory:")
     made.executescript(";".join(STATEMENTS))
-    for table in (name for name in TABLES if name.startswith("ENUM_")):
-        codes = f"SELECT id, name, label FROM {table}"
-        assert made.execute(codes).fetchone(), table
-        assert set(made.execute(codes)) <= set(real.execute(codes)), table
-    real.close()
+    for table in TABLES:
+        assert _columns(real, table) == _columns(made, table), table
+        if table.startswith("ENUM_"):
+            codes = f"SELECT id, name, label FROM {table}"
+            assert made.execute(codes).fetchone(), table
+            assert set(made.execute(codes)) <= set(real.execute(codes)), table
     made.close()
 
 
@@ -224,10 +189,9 @@ def test_file_of_an_error_does_not_appear(tmp_path: Path) -> None:
     assert [("capture.sqlite", "old")] == [(p.name, p.read_text()) for p in tmp_path.iterdir()]
 
 
-def test_rows_and_strings_arrive(tmp_path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
+def test_rows_and_strings_arrive(tmp_path: Path, connect: Connect) -> None:
     """Columns of one number and of one value per row, over several batches, end up in the rows."""
-    path = tmp_path / "capture.sqlite"
-    count = export.ROWS_AT_ONCE + 2
+    path, count = tmp_path / "capture.sqlite", export.ROWS_AT_ONCE + 2
     with export.writing(path) as db:
         text = db.string("step")
         db.append("ThreadNames", nameId=text, priority=np.arange(count), globalTid=7)
@@ -239,8 +203,20 @@ def test_rows_and_strings_arrive(tmp_path: Path, connect: Callable[[Path], sqlit
     assert [] == made.execute("SELECT * FROM sqlite_master WHERE name = 'PROCESSES'").fetchall()
 
 
-def test_global_ids_decompose(tmp_path: Path) -> None:
+def test_global_ids_decompose() -> None:
     """The process is in bits 24..47 and the thread in bits 0..23, as the vendor packs them."""
     packed = export.global_id(3_799_129, 3_799_190)
     assert (3_799_129, 3_799_190) == (packed >> 24 & 0xFFFFFF, packed & 0xFFFFFF)
     assert packed & ~0xFFFFFF == export.global_id(3_799_129)
+
+
+def test_durations_and_covered_time_by_hand() -> None:
+    """Median 7.5 of four pins 7 and 8; with 4 and 12 at the ends the total can only be 31; the longest comes first."""
+    kernel = Kernel("k", "k", total_ns=31, count=4, median_ns=7.5, min_ns=4, max_ns=12)
+    assert [12, 8, 7, 4] == draw_durations(kernel, np.random.default_rng(0)).tolist()
+    for total in (30, 32):
+        with pytest.raises(ValueError, match=f"k cannot have 4 launches of {total} ns in all"):
+            draw_durations(replace(kernel, total_ns=total), np.random.default_rng(0))
+    start, end = np.array([7, 2, 3]), np.array([9, 5, 4])
+    assert [0, 1, 3, 3, 4, 5] == covered_until(start, end, np.array([2, 3, 5, 7, 8, 20])).tolist()
+    assert [0, 0] == covered_until(start[:0], end[:0], np.array([5, 9])).tolist()

@@ -32,13 +32,11 @@ EVENTS: list[Event] = [
 
 
 def text(path: Path) -> str:
-    """What a compressed file holds."""
     return gzip.decompress(path.read_bytes()).decode()
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """A trace of every kind of event."""
     return write(tmp_path / "t.pt.trace.json.gz", EVENTS, t0_unix_ns=T0, header={"SIMULATED": "by a test"})
 
 
@@ -46,21 +44,8 @@ def trace(tmp_path: Path) -> Path:
 def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[perfkit.Run, dict[str, Any]]:
     """Four ranks of which rank 2 is late, and what is true of them."""
     folder = tmp_path_factory.mktemp("ranks")
-    truth = ranks(folder, ranks=4, events=3_000, straggler=2)
+    truth = ranks(folder, ranks=4, events=1_500, straggler=2)
     return perfkit.load(folder), truth
-
-
-def test_an_event_is_written_as_kineto_writes_it() -> None:
-    """Fields on two lines, arguments on one of their own; 1,001 ns after 5,000,000 are 5001.001 microseconds."""
-    span = Span("kernel", "k", 0, 7, 1_001, 20, {"device": 0, "grid": (1, 2, 3)})
-    expected = """  {
-    "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7,
-    "ts": 5001.001, "dur": 0.020,
-    "args": {
-      "device": 0, "grid": [1, 2, 3]
-    }
-  }"""
-    assert expected == span.text(5_000_000)
 
 
 def test_real_events_are_written_as_they_were(profiles: Path) -> None:
@@ -101,7 +86,6 @@ def plain(event: str) -> str:
 
 
 def test_the_reader_finds_every_nanosecond(trace: Path) -> None:
-    """Read back, times, names and numbers are those given, and time 0 is the wall clock."""
     run = perfkit.load(trace)
     assert [T0] == run.capture["t0_unix_ns"].tolist()
     assert [(HOSTILE, 0, 4_007)] == list(zip(run.ops["name"], run.ops["start_ns"], run.ops["dur_ns"], strict=True))
@@ -109,10 +93,7 @@ def test_the_reader_finds_every_nanosecond(trace: Path) -> None:
     assert [[3_003, 1, 9]] == run.kernels[["start_ns", "dur_ns", "correlation"]].to_numpy().tolist()
     assert ["[[2,3],[]]"] == run.ops["shapes"].tolist()
     assert [(2, 512.0)] == list(zip(run.samples["time_ns"], run.samples["value"], strict=True))
-
-
-def test_times_count_from_kinetos_base(trace: Path) -> None:
-    """The base is the multiple of 7,889,238 s before the start, so that microseconds stay below 2**43."""
+    # The base is the multiple of 7,889,238 s before the start, so that microseconds stay below 2**43.
     found = json.loads(text(trace))
     base = found["baseTimeNanoseconds"]
     assert (0, True) == (base % BASE_STEP_NS, 0 <= T0 - base < BASE_STEP_NS)
@@ -121,23 +102,16 @@ def test_times_count_from_kinetos_base(trace: Path) -> None:
 
 
 def test_the_same_events_are_the_same_bytes(trace: Path, tmp_path: Path) -> None:
-    """Neither time nor name of the file is in gzip's header; an older file of the name is replaced."""
+    """Neither time nor name of the file is in gzip's header; a file appears under its name when it is whole."""
     before = trace.read_bytes()
     again = write(tmp_path / "t.pt.trace.json.gz", EVENTS, t0_unix_ns=T0, header={"SIMULATED": "by a test"})
     assert (before, bytes(5)) == (again.read_bytes(), before[3:8])
-    assert [again] == list(tmp_path.iterdir())
-
-
-def test_a_failed_write_leaves_the_earlier_file(trace: Path) -> None:
-    """A file appears under its name when it is whole."""
-    before = trace.read_bytes()
     with pytest.raises(TypeError, match="not JSON serializable"):
         write(trace, [Span("cpu_op", "x", 1, 1, 0, 1, {"y": object()})], t0_unix_ns=T0, header={})
     assert before == trace.read_bytes()
 
 
 def test_every_rank_says_who_it_is(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
-    """Ranks 0 to 3, as the files state them, with as many kernels, collectives and steps as the truth says."""
     run, truth = late
     assert [0, 1, 2, 3] == [profile.rank for profile in run.profiles]
     assert [truth["kernels"]] * 4 == run.kernels.groupby("rank").size().tolist()
@@ -147,13 +121,12 @@ def test_every_rank_says_who_it_is(late: tuple[perfkit.Run, dict[str, Any]]) -> 
 
 
 def test_the_number_of_events_is_the_one_asked_for(tmp_path: Path) -> None:
-    """Whole steps of 213 events after 12 labels: of 1,000 events 864, of 3,000 2,994; one step at least."""
-    assert [864, 2_994, 225] == [ranks(tmp_path, ranks=2, events=n)["events"] for n in (1_000, 3_000, 1)]
+    """Whole steps of 213 events after 12 labels: of 1,000 events 864; one step at least."""
+    assert [864, 225] == [ranks(tmp_path, ranks=2, events=n)["events"] for n in (1_000, 1)]
     assert 225 == len(json.loads(text(tmp_path / "rank-1.pt.trace.json.gz"))["traceEvents"])
 
 
 def test_computation_and_communication_are_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
-    """The breakdown of each rank's GPU is the truth's, and rank 2 computes longest."""
     run, truth = late
     parts = timeline.breakdown(run.kernels, run.copies)
     assert truth["computation_ns"] == parts["computation_ns"].tolist()
@@ -180,11 +153,19 @@ def test_the_late_rank_is_known(late: tuple[perfkit.Run, dict[str, Any]]) -> Non
 
 def test_nobody_is_late_unless_asked_for(tmp_path: Path) -> None:
     """Without a straggler the ranks compute for about as long, 5 % apart at most; with one half as long again."""
-    plain = pd.Series(ranks(tmp_path, ranks=3, events=6_000)["computation_ns"])
-    late = pd.Series(ranks(tmp_path, ranks=3, events=6_000, straggler=0)["computation_ns"])
+    plain = pd.Series(ranks(tmp_path, ranks=3, events=3_000)["computation_ns"])
+    late = pd.Series(ranks(tmp_path, ranks=3, events=3_000, straggler=0)["computation_ns"])
     assert plain.max() / plain.min() < 1.05
     assert pytest.approx(1.5, abs=1e-4) == late[0] / plain[0]
     assert plain[1:].tolist() == late[1:].tolist()
+
+
+def test_the_same_seed_gives_the_same_folder(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder, seed in zip(folders, (1, 1, 2), strict=True):
+        ranks(folder, ranks=2, events=250, seed=seed)
+    first, again, other = ([path.read_bytes() for path in sorted(folder.iterdir())] for folder in folders)
+    assert first == again != other
 
 
 def test_kernels_have_their_operators(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
@@ -195,25 +176,9 @@ def test_kernels_have_their_operators(late: tuple[perfkit.Run, dict[str, Any]]) 
     assert (run.ops["parent"] >= 0).sum() == (run.ops["name"] == "aten::addmm").sum()
 
 
-def test_the_same_seed_gives_the_same_folder(tmp_path: Path) -> None:
-    """Two folders of one seed hold the same bytes, those of another seed do not."""
-    folders = [tmp_path / name for name in "abc"]
-    for folder, seed in zip(folders, (1, 1, 2), strict=True):
-        ranks(folder, ranks=2, events=500, seed=seed)
-    found = [[path.read_bytes() for path in sorted(folder.iterdir())] for folder in folders]
-    assert found[0] == found[1]
-    assert found[0] != found[2]
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"ranks": 1}, "ranks: 1 is not 2 or more"),
-        ({"ranks": 2, "straggler": 2}, "straggler: 2 is no rank from 0 to 1"),
-    ],
-)
-def test_impossible_jobs_are_refused(tmp_path: Path, asked: dict[str, int], message: str) -> None:
-    """One rank has nobody to wait for, and a rank that is not there cannot be late."""
-    with pytest.raises(ValueError, match=message):
-        ranks(tmp_path / "x", **asked)
+def test_impossible_jobs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="ranks: 1 is not 2 or more"):
+        ranks(tmp_path / "x", ranks=1)
+    with pytest.raises(ValueError, match="straggler: 2 is no rank from 0 to 1"):
+        ranks(tmp_path / "x", ranks=2, straggler=2)
     assert not (tmp_path / "x").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import sqlite3
 from collections import Counter
@@ -14,145 +13,19 @@ from typing import Any
 import pytest
 
 import perfkit
-from make import resnet18_a100, resnet_work
-from make.resnet_work import BLOCKS, CONVOLUTIONS, LAUNCHED, NAMES, PARAMETERS, SPEEDS, STEM, TENSOR
+from make import resnet_work
+from make.resnet_work import BLOCKS, CONVOLUTIONS, NAMES, PARAMETERS
 from perfkit import analysis
 from perfkit.tables import COPIES
 from perfkit.workloads import Plan, flops
 
-CAPTURE, TRUTH = "resnet18_a100.nsys.sqlite", "resnet18_a100.truth.json"
-PASSES, COUNTERS = (f"inference/resnet18_a100.inference.{end}" for end in ("nsys.sqlite", "ncu.csv"))
+SAMPLE = Path(__file__).parents[2] / "data" / "resnet18_a100"
+CAPTURE, TRUTH = SAMPLE / "resnet18_a100.nsys.sqlite", json.loads((SAMPLE / "resnet18_a100.truth.json").read_text())
+PASSES, COUNTERS = (SAMPLE / "inference" / f"resnet18_a100.inference.{end}" for end in ("nsys.sqlite", "ncu.csv"))
 SAMPLED = """SELECT m.metricName, AVG(g.value) FROM GPU_METRICS g JOIN TARGET_INFO_GPU_METRICS m USING (metricId)
 WHERE timestamp >= ? AND timestamp < ? GROUP BY m.metricName"""
 WORK = """SELECT MIN(start), MAX(end) FROM (SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL
 UNION ALL SELECT start, end FROM CUPTI_ACTIVITY_KIND_MEMCPY)"""
-
-Connect = Callable[[Path], sqlite3.Connection]
-
-
-@pytest.fixture(scope="module")
-def resnet(made: Callable[[str], Path]) -> Path:
-    """The folder of the simulated run."""
-    return made("resnet18_a100")
-
-
-@pytest.fixture(scope="module")
-def truth(resnet: Path) -> dict[str, Any]:
-    """What the simulation says is true of it."""
-    return json.loads((resnet / TRUTH).read_text())
-
-
-@pytest.fixture(scope="module")
-def counted(resnet: Path) -> dict[str, list[str]]:
-    """The counters by metric, read by a plain loop."""
-    lines = (resnet / COUNTERS).read_text().splitlines()
-    header, _, *rows = csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :])
-    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
-
-
-def numbers(values: list[str]) -> list[float]:
-    """The printed numbers without their separators."""
-    return [float(value.replace(",", "")) for value in values]
-
-
-def printed(db: sqlite3.Connection, work: str = WORK) -> tuple[str, str, str]:
-    """SM activity, memory read and written over the window of the GPU's work, as the report prints them."""
-    means = dict(db.execute(SAMPLED, db.execute(work).fetchone()))
-    read, write = (means[f"DRAM {way} Bandwidth [Throughput %]"] * 19.35 for way in ("Read", "Write"))
-    return f"{means['SMs Active [Throughput %]']:.2f}", f"{read:.2f}", f"{write:.2f}"
-
-
-def test_training_has_the_reports_figures(resnet: Path, connect: Connect) -> None:
-    """SMs active 14.41 %, memory read 47.98 and written 34.97 GB/s (sections 3.3.1 and 3.3.2), by SQL."""
-    assert ("14.41", "47.98", "34.97") == printed(connect(resnet / CAPTURE))
-
-
-def test_inference_has_the_reports_figures(resnet: Path, connect: Connect) -> None:
-    """SMs active 3.23 %, memory read 8.02 and written 7.58 GB/s (sections 3.4.1 and 3.4.2)."""
-    kernels = "SELECT MIN(start), MAX(end) FROM CUPTI_ACTIVITY_KIND_KERNEL"
-    assert ("3.23", "8.02", "7.58") == printed(connect(resnet / PASSES), kernels)
-
-
-def test_a_pass_takes_what_the_report_says(truth: dict[str, Any]) -> None:
-    """0.005322594642639161 s for one image."""
-    steps = truth["inference"]["steps"]
-    assert 5_322_595 == steps["total_ns"] / steps["count"]
-
-
-def test_analyses_find_the_truth(resnet: Path, truth: dict[str, Any]) -> None:
-    """Busy and idle time as perfkit computes them from the file."""
-    run = perfkit.load(resnet)
-    busy = analysis.timeline.busy(run.kernels, run.copies).iloc[0]
-    told = truth["gpus"]["0"]
-    assert (told["span_ns"], told["device_busy_ns"]) == (busy["span_ns"], busy["device_busy_ns"])
-    alone = analysis.timeline.busy(run.kernels, COPIES.empty()).iloc[0]
-    assert told["kernel_busy_ns"] == alone["kernel_busy_ns"]
-    waits = run.ranges.loc[run.ranges["name"].eq("data loading"), "dur_ns"]
-    assert truth["steps"]["loading_ns"] == waits.sum()
-
-
-def test_the_first_launches_are_printed_as_in_the_report(counted: dict[str, list[str]]) -> None:
-    """The table of section 3.4.3: Mbyte, share of the peak and GB/s; row 1's and 2's bytes are not readable there."""
-    names = ("", ".pct_of_peak_sustained_elapsed", ".per_second")
-    read, percent, rate = (numbers(counted[f"dram__bytes_read.sum{name}"])[:6] for name in names)
-    assert ["0.61", "3.22", "3.22", "3.22"] == [f"{read[i] / 1e6:.2f}" for i in (0, 3, 4, 5)]
-    assert ["4.50", "0.55", "1.57", "23.65", "8.84", "26.71"] == [f"{value:.2f}" for value in percent]
-    assert [91.77, 11.17, 31.85, 479.81, 180.11, 543.29] == [round(value / 1e9, 2) for value in rate]
-
-
-def test_sums_are_the_reports(counted: dict[str, list[str]]) -> None:
-    """137.21 Mbyte read and 242.43 Kbyte written, none of it by the first five launches."""
-    read, written = (numbers(counted[f"dram__bytes_{way}.sum"]) for way in ("read", "write"))
-    assert ("137.21", "242.43") == (f"{sum(read) / 1e6:.2f}", f"{sum(written) / 1e3:.2f}")
-    assert [0.0] * 5 == written[:5]
-
-
-def test_tensor_cores_count_at_least_the_formula(truth: dict[str, Any]) -> None:
-    """1.81 GMAC per image are 3.63 GFLOP; whole tiles do up to a quarter more, and CUDA cores below 1 %."""
-    totals = truth["ncu"]["totals"]
-    assert 3_627_122_688 == totals["convolution_flops"]
-    assert 1 < totals["tensor_flops"] / totals["convolution_flops"] < 1.25
-    assert totals["fp32_flops"] < 0.01 * totals["tensor_flops"]
-
-
-def test_the_reports_kernel_leads_inference(truth: dict[str, Any]) -> None:
-    """Section 3.4.4: the most expensive kernel of a forward pass, in both captures of it."""
-    name = (
-        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize64x32x64_stage5_warpsize2x2x1"
-    )
-    assert truth["inference"]["kernel_rows"][0]["full_name"].startswith(f"{name}_g1_tensor16")
-    time: dict[str, int] = {}
-    for row in truth["ncu"]["launches"]:
-        time[row["name"]] = time.get(row["name"], 0) + row["dur_ns"]
-    assert max(time, key=time.__getitem__).startswith(name)
-
-
-def test_the_reader_finds_the_launches(resnet: Path, truth: dict[str, Any]) -> None:
-    """LAUNCHES read from the file are the truth, and no percentage is impossible."""
-    found, told = perfkit.load(resnet / COUNTERS).launches, truth["ncu"]["launches"]
-    assert [row["name"] for row in told] == found["full_name"].tolist()
-    for column in ("grid_blocks", "block_threads", "dur_ns", "tensor_flops", "fp32_flops", "dram_bytes"):
-        assert [row[column] for row in told] == found[column].tolist()
-    shares = found[[column for column in found if column.endswith("_frac")]]
-    assert shares.notna().all(axis=None)
-    assert shares.ge(0).all(axis=None)
-    assert shares.le(1).all(axis=None)
-
-
-def test_counters_and_timeline_are_of_the_same_pass(resnet: Path) -> None:
-    """The launches that were counted are those of each pass on the timeline, in order, with their grids."""
-    run = perfkit.load((resnet / PASSES).parent)
-    launches, kernels = run.launches, run.kernels
-    assert launches["full_name"].astype(str).tolist() * 40 == kernels["full_name"].astype(str).tolist()
-    assert launches["grid_blocks"].tolist() * 40 == kernels["grid_blocks"].tolist()
-
-
-def test_another_seed_keeps_the_figures(resnet: Path, tmp_path: Path, connect: Connect) -> None:
-    """The report's figures do not depend on the seed, the rest does."""
-    other = resnet18_a100(tmp_path, seed=1)
-    assert (resnet / CAPTURE).read_bytes() != (other / CAPTURE).read_bytes()
-    assert ("14.41", "47.98", "34.97") == printed(connect(other / CAPTURE))
-
 
 # section 3.3 of the report, up to where it cuts each name off; text recognition lost an `_f32` in the second name of
 # fprop and the third of dgrad, and put a blank into "tilesize 64x32x64"
@@ -174,6 +47,95 @@ REPORT = {
     ),
 }
 
+Connect = Callable[[Path], sqlite3.Connection]
+
+
+@pytest.fixture(scope="module")
+def counted() -> dict[str, list[str]]:
+    """The counters by metric, read by a plain loop."""
+    lines = COUNTERS.read_text().splitlines()
+    header, _, *rows = csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :])
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def numbers(values: list[str]) -> list[float]:
+    return [float(value.replace(",", "")) for value in values]
+
+
+def printed(db: sqlite3.Connection, work: str = WORK) -> tuple[str, str, str]:
+    means = dict(db.execute(SAMPLED, db.execute(work).fetchone()))
+    read, write = (means[f"DRAM {way} Bandwidth [Throughput %]"] * 19.35 for way in ("Read", "Write"))
+    return f"{means['SMs Active [Throughput %]']:.2f}", f"{read:.2f}", f"{write:.2f}"
+
+
+def test_the_reports_figures(connect: Connect) -> None:
+    """SMs active (%), memory read and written (GB/s) by SQL: sections 3.3.1 and 3.3.2, of inference 3.4.1 and 3.4.2.
+
+    A pass on one image takes 0.005322594642639161 s.
+    """
+    assert ("14.41", "47.98", "34.97") == printed(connect(CAPTURE))
+    kernels = "SELECT MIN(start), MAX(end) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    assert ("3.23", "8.02", "7.58") == printed(connect(PASSES), kernels)
+    steps = TRUTH["inference"]["steps"]
+    assert 5_322_595 == steps["total_ns"] / steps["count"]
+
+
+def test_analyses_find_the_truth() -> None:
+    run = perfkit.load(SAMPLE)
+    busy = analysis.timeline.busy(run.kernels, run.copies).iloc[0]
+    told = TRUTH["gpus"]["0"]
+    assert (told["span_ns"], told["device_busy_ns"]) == (busy["span_ns"], busy["device_busy_ns"])
+    alone = analysis.timeline.busy(run.kernels, COPIES.empty()).iloc[0]
+    assert told["kernel_busy_ns"] == alone["kernel_busy_ns"]
+    waits = run.ranges.loc[run.ranges["name"].eq("data loading"), "dur_ns"]
+    assert TRUTH["steps"]["loading_ns"] == waits.sum()
+
+
+def test_the_first_launches_are_printed_as_in_the_report(counted: dict[str, list[str]]) -> None:
+    """The table of section 3.4.3: Mbyte, share of the peak and GB/s; row 1's and 2's bytes are not readable there."""
+    names = ("", ".pct_of_peak_sustained_elapsed", ".per_second")
+    read, percent, rate = (numbers(counted[f"dram__bytes_read.sum{name}"])[:6] for name in names)
+    assert ["0.61", "3.22", "3.22", "3.22"] == [f"{read[i] / 1e6:.2f}" for i in (0, 3, 4, 5)]
+    assert ["4.50", "0.55", "1.57", "23.65", "8.84", "26.71"] == [f"{value:.2f}" for value in percent]
+    assert [91.77, 11.17, 31.85, 479.81, 180.11, 543.29] == [round(value / 1e9, 2) for value in rate]
+    read, written = (numbers(counted[f"dram__bytes_{way}.sum"]) for way in ("read", "write"))
+    assert ("137.21", "242.43") == (f"{sum(read) / 1e6:.2f}", f"{sum(written) / 1e3:.2f}")
+    assert [0.0] * 5 == written[:5]
+
+
+def test_tensor_cores_count_at_least_the_formula() -> None:
+    """1.81 GMAC per image are 3.63 GFLOP; whole tiles do up to a quarter more, and CUDA cores below 1 %."""
+    totals = TRUTH["ncu"]["totals"]
+    assert 3_627_122_688 == totals["convolution_flops"]
+    assert 1 < totals["tensor_flops"] / totals["convolution_flops"] < 1.25
+    assert totals["fp32_flops"] < 0.01 * totals["tensor_flops"]
+
+
+def test_the_reports_kernel_leads_inference() -> None:
+    """Section 3.4.4: the most expensive kernel of a forward pass, in both captures of it."""
+    name = f"{REPORT['fprop'][0]}psize2x2x1"
+    assert TRUTH["inference"]["kernel_rows"][0]["full_name"].startswith(f"{name}_g1_tensor16")
+    time: Counter[str] = Counter()
+    for row in TRUTH["ncu"]["launches"]:
+        time[row["name"]] += row["dur_ns"]
+    assert time.most_common(1)[0][0].startswith(name)
+
+
+def test_the_reader_finds_the_launches() -> None:
+    found, told = perfkit.load(COUNTERS).launches, TRUTH["ncu"]["launches"]
+    assert [row["name"] for row in told] == found["full_name"].tolist()
+    for column in ("grid_blocks", "block_threads", "dur_ns", "tensor_flops", "fp32_flops", "dram_bytes"):
+        assert [row[column] for row in told] == found[column].tolist()
+    shares = found[[column for column in found if column.endswith("_frac")]]
+    assert shares.stack(future_stack=True).between(0, 1).all()
+
+
+def test_counters_and_timeline_are_of_the_same_pass() -> None:
+    run = perfkit.load(PASSES.parent)
+    launches, kernels = run.launches, run.kernels
+    assert launches["full_name"].astype(str).tolist() * 40 == kernels["full_name"].astype(str).tolist()
+    assert launches["grid_blocks"].tolist() * 40 == kernels["grid_blocks"].tolist()
+
 
 def test_layers_are_the_networks() -> None:
     """20 convolutions and 11,689,512 parameters, as torchvision says; three blocks have a shortcut of their own."""
@@ -184,7 +146,6 @@ def test_layers_are_the_networks() -> None:
 
 @pytest.mark.parametrize("batch", [1, 64, 128])
 def test_operations_are_the_formulas(batch: int) -> None:
-    """Convolutions and the linear layer do what the formula of the workload says, forward and backward."""
     inference = resnet_work.forward(batch, training=False)
     products = ("fprop", "dgrad", "wgrad", "linear")
     assert flops.step(Plan("resnet18", mode="inference"), batch) == sum(
@@ -194,32 +155,11 @@ def test_operations_are_the_formulas(batch: int) -> None:
     assert flops.step(Plan("resnet18"), batch) == sum(x.flops for x in step if x.key.startswith(products))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed (perfkit[torch])")
-def test_layers_are_the_workloads() -> None:
-    """The model that `perfkit.workloads` trains has the same convolutions, in the same order."""
+def test_layers_are_the_workloads(torch: Any) -> None:
     from perfkit.workloads.models import ResNet18
 
     found = [p.shape for name, p in ResNet18(classes=1000).named_parameters() if p.ndim == 4]
     assert Counter((c.outputs, c.inputs, c.kernel, c.kernel) for c in CONVOLUTIONS) == Counter(map(tuple, found))
-
-
-def test_a_step_launches_what_a_step_of_the_network_launches() -> None:
-    """Each convolution has one kernel forward and one for its weights, all but the first one for its input."""
-    forward = [launch.key for launch in resnet_work.forward(128, training=True)]
-    backward = [launch.key for launch in resnet_work.backward(128)]
-    assert 20 == sum(key.startswith("fprop") for key in forward)
-    assert (19, 20) == tuple(sum(key.startswith(kind) for key in backward) for kind in ("dgrad", "wgrad"))
-    assert (20, 17, 8) == tuple(forward.count(key) for key in ("norm", "relu", "add"))
-    assert (20, 17) == tuple(backward.count(key) for key in ("norm_back", "relu_back"))
-
-
-def test_whole_tiles_are_not_less_than_the_formula() -> None:
-    """Tiles do at least what is needed; where 128 images of 56 x 56 pixels fit tiles exactly, no more than that."""
-    launches = [x for x in resnet_work.forward(128, training=True) if x.key in TENSOR]
-    assert all(x.tiled_flops >= x.flops for x in launches)
-    assert all(x.tiled_flops == x.flops for x in launches if x.key == "fprop")
-    (stem,) = [x for x in launches if x.key == "fprop_wo_smem"]
-    assert stem.tiled_flops == 128 * STEM.flops // 147 * 152 * 1  # 3 * 7 * 7 = 147 products in steps of 8 are 152
 
 
 def test_a_forward_pass_is_as_quick_as_the_report_measured() -> None:
@@ -227,14 +167,6 @@ def test_a_forward_pass_is_as_quick_as_the_report_measured() -> None:
     busy = {b: sum(map(resnet_work.duration_ns, resnet_work.forward(b, training=False))) for b in (1, 64, 128)}
     assert all(busy[batch] < measured for batch, measured in ((1, 5_322_595), (64, 9_327_803), (128, 14_488_757)))
     assert busy[128] > 0.9 * 14_488_757
-
-
-def test_every_kernel_is_complete() -> None:
-    """Each name has a launch configuration and a speed below the GPU's peaks."""
-    assert set(NAMES) == set(SPEEDS) == set(LAUNCHED)
-    assert len(set(NAMES.values())) == len(NAMES)
-    assert all(s.bytes_per_s < 1.935e12 and s.flops_per_s < 156e12 for s in SPEEDS.values())
-    assert all(s.flops_per_s <= 19.5e12 for key, s in SPEEDS.items() if key not in TENSOR)
 
 
 def test_the_reports_kernels_lead_their_kinds_in_its_order() -> None:

@@ -49,33 +49,24 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def truth(run: Run) -> dict[str, Any]:
-    """Return what was written beside a run."""
     path = Path(str(run.capture["path"].iloc[0]))
     content: dict[str, Any] = json.loads(path.with_name(path.name.replace(".nsys.sqlite", ".truth.json")).read_text())
     return content
 
 
 def in_order(run: Run) -> tuple[list[int], list[int]]:
-    """Return starts and durations of the kernels, which run one after another."""
     kernels = run.kernels.sort_values("start_ns")
     return kernels["start_ns"].tolist(), kernels["dur_ns"].tolist()
 
 
-def test_every_topic_is_expected() -> None:
-    """No pair is left out of the tests below."""
-    assert set(EXPECTED) == set(simulate.PAIRS)
-
-
-@pytest.mark.parametrize("name", simulate.PAIRS)
-def test_a_pair_differs_in_one_setting(name: str) -> None:
-    """Two would leave open which one it was."""
-    before, after = map(asdict, simulate.PAIRS[name])
-    assert [1] == [len({key for key in before if before[key] != after[key]})]
-
-
 @pytest.mark.parametrize("name", simulate.PAIRS)
 def test_the_change_does_what_it_must(name: str, written: Written) -> None:
-    """The verdict on the step time; the cause is the first finding before, and none after."""
+    """The verdict on the step time; the cause is the first finding before, and none after.
+
+    Two settings that differ would leave open which one it was.
+    """
+    before, after = map(asdict, simulate.PAIRS[name])
+    assert [1] == [len({key for key in before if before[key] != after[key]})]
     runs = written(name)
     found = {label: steps.detect(run.ranges, run.kernels) for label, run in runs.items()}
     verdict, rule = EXPECTED[name]
@@ -89,7 +80,6 @@ def test_the_change_does_what_it_must(name: str, written: Written) -> None:
 
 @pytest.mark.parametrize("name", ["sync", "batch"])
 def test_truth_is_that_of_the_rows(name: str, written: Written) -> None:
-    """Counts and times of the truth, counted from the loaded tables by hand, and perfkit's busy time."""
     for run in written(name).values():
         told = truth(run)
         start, dur = in_order(run)
@@ -109,7 +99,6 @@ def test_operations_are_those_of_the_formula(batch: int) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_no_kernel_is_above_a_roof(precision: str) -> None:
-    """Operations stay below the peak of the unit, bytes below the memory's bandwidth."""
     sheet = hardware.peaks(GPU)
     assert sheet is not None
     for kernel in step(Setup(precision=precision)):
@@ -139,7 +128,6 @@ def test_the_tensor_cores_are_sampled(written: Written) -> None:
 
 
 def test_reading_the_loss_less_often_changes_nothing_else() -> None:
-    """The kernels are as long; only when they start is different."""
     often, seldom = (executed(replace(simulate.PAIRS["sync"][0], steps=4, read_loss=every)) for every in (1, 50))
     assert [row["dur_ns"] for row in often["kernels"]] == [row["dur_ns"] for row in seldom["kernels"]]
     assert (4, 0) == (len(often["copies"]), len(seldom["copies"]))
@@ -190,7 +178,6 @@ def test_utilisation_cannot_rise_by_faster_kernels_alone(written: Written) -> No
 
 
 def test_captures_say_that_they_are_simulated(tmp_path: Path) -> None:
-    """In the export itself, and in the same bytes every time."""
     once, again = (simulate.write("sync", tmp_path / name)["before"] for name in ("once", "again"))
     file = once / "before.nsys.sqlite"
     with closing(sqlite3.connect(file)) as db:
@@ -210,18 +197,16 @@ def test_a_ledger_of_the_series_by_sample(written: Written) -> None:
     assert ledger["speedup"].iloc[-1] == pytest.approx(3.75, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"precision": "fp8"}, "'fp8' is not one of"), ({"batch": 0}, "at least 1"), ({"workers": 2}, "nothing to load")],
-)
-def test_setups_that_cannot_be(changes: dict[str, Any], said: str) -> None:
-    """What would have no effect, or cannot be simulated, is refused."""
-    with pytest.raises(ValueError, match=said):
-        Setup(**changes)
-
-
-def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """A file is in the way: the message names it."""
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    """A setting that has no effect or cannot be simulated, and a file in the way of a folder."""
+    settings = (
+        ({"precision": "fp8"}, "'fp8' is not one of"),
+        ({"batch": 0}, "at least 1"),
+        ({"workers": 2}, "nothing to"),
+    )
+    for changes, said in settings:
+        with pytest.raises(ValueError, match=said):
+            Setup(**changes)
     (tmp_path / "before").write_text("in the way")
     with pytest.raises(PerfkitError, match=r"before.*cannot be written.*Choose another folder"):
         simulate.write("sync", tmp_path)

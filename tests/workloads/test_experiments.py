@@ -6,7 +6,9 @@ import os
 import re
 import shlex
 import statistics
+from contextlib import redirect_stderr
 from dataclasses import asdict
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from perfkit import simulate as simulated
 from perfkit.analysis import compare, steps
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
-from perfkit.report.experiments import Trial, compared, trials
+from perfkit.report.experiments import compared, trials
 from perfkit.workloads import DEVICES, Loader, Plan, experiments
 from perfkit.workloads.__main__ import _parser, _plan, main
 from perfkit.workloads.experiments import EXPERIMENTS, find
@@ -46,18 +48,15 @@ def test_topics_are_those_that_are_simulated() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_each_run_differs_from_the_one_before_in_one_thing(name: str, device: str) -> None:
-    """Two changes at once could not be told apart."""
-    plans = [asdict(plan) for plan in EXPERIMENTS[name].plans(device).values()]
-    for before, after in pairwise(plans):
-        assert [1] == [sum(before[key] != after[key] for key in before)]
-    assert {device} == {plan["device"] for plan in plans}
+    """Two changes at once could not be told apart; what is printed is what is run, in folders of their own.
 
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_commands_give_the_plans_back(name: str, device: str) -> None:
-    """What is printed is what is run, and every run has a folder of its own."""
+    Traces have the steps without which runs cannot be compared.
+    """
     lines, plans = EXPERIMENTS[name].lines(device, "my runs"), EXPERIMENTS[name].plans(device)
+    for before, after in pairwise(map(asdict, plans.values())):
+        assert [1] == [sum(before[key] != after[key] for key in before)]
+    assert {device} == {plan.device for plan in plans.values()}
+    assert min(plan.traced for plan in plans.values()) > 2 * compare.FEWEST
     given = [_parser().parse_args(shlex.split(line)[3:]) for line in lines.values()]
     assert list(plans.values()) == list(map(_plan, given))
     assert [Path("my runs", name, label) for label in plans] == [each.record for each in given]
@@ -76,7 +75,6 @@ def test_repeats_alternate() -> None:
 
 
 def test_repeats_are_found_in_their_order(tmp_path: Path) -> None:
-    """The tenth follows the ninth; other labels, and files, are no repeats of this one."""
     for name in ("batch 8-10", "batch 8-9", "batch 8-1", "batch 8-1-old", "batch 80-1", "before-1"):
         (tmp_path / name).mkdir()
     (tmp_path / "batch 8-2").write_text("a file")
@@ -85,29 +83,20 @@ def test_repeats_are_found_in_their_order(tmp_path: Path) -> None:
     assert [] == experiments.repeats_of("after", tmp_path)
 
 
-def test_the_trace_is_long_enough_for_an_interval() -> None:
-    """Fewer steady steps than this cannot be compared."""
-    traced = {
-        plan.traced for each in EXPERIMENTS.values() for device in DEVICES for plan in each.plans(device).values()
-    }
-    assert min(traced) > 2 * compare.FEWEST
-
-
 def test_what_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """An experiment or a device of another name."""
-    with pytest.raises(ValueError, match="experiment: 'luck' is not one of measuring, tensor"):
-        find("luck")
-    with pytest.raises(ValueError, match="device: 'mps' is not one of"):
-        find("sync").plans("mps")
-    with pytest.raises(ValueError, match="repeats: 0 is below 1"):
-        find("sync").lines("cpu", "here", 0)
+    for call, message in (
+        (lambda: find("luck"), "experiment: 'luck' is not one of measuring, tensor"),
+        (lambda: find("sync").plans("mps"), "device: 'mps' is not one of"),
+        (lambda: find("sync").lines("cpu", "here", 0), "repeats: 0 is below 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
     with pytest.raises(SystemExit):
         main(["experiment", "luck", "--print-commands"])
     assert "'luck' is not one of" in capsys.readouterr().err
 
 
 def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is run; question and commands of each experiment."""
     assert 0 == main(["experiment", "sync", "fusion", "--device", "cuda", "--out", "here", "--print-commands"])
     said = capsys.readouterr().out.splitlines()
     assert [*EXPERIMENTS["sync"].lines("cuda", "here", experiments.REPEATS).values()] == said[1:7]
@@ -142,24 +131,28 @@ def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in the test's own process: importing PyTorch takes most of the time of a small one."""
 
     def run(argv: list[str], **_: Any) -> SimpleNamespace:
-        return SimpleNamespace(returncode=main(argv[3:]))
+        with redirect_stderr(StringIO()) as told:
+            return SimpleNamespace(returncode=main(argv[3:]), stderr=told.getvalue())
 
     monkeypatch.setattr(experiments, "subprocess", SimpleNamespace(run=run))
 
 
 @pytest.mark.usefixtures("without_processes")
 def test_a_pair_with_repeats(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Recorded in turn, compared as two groups: each value is the mean of three medians, the interval between runs."""
+    """Recorded in turn, compared as two groups: each value is the mean of three medians, the interval between runs.
+
+    On a busy machine steps of 1 ms may differ so much that perfkit refuses to compare them; it names both then.
+    """
     assert 0 == main(["experiment", "measuring", "--out", str(tmp_path), "--repeats", "3"])
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
     told = CliRunner().invoke(perfkit_command, command[1:])
     assert 0 == told.exit_code, told.output
-    # On a busy machine steps of some 1 ms may differ so much that perfkit refuses to compare them; it names both then.
     assert re.search(r"(The|A) median step (takes|took) ", told.output)
     assert "not between runs of one program" not in told.output
     found = trials("measuring", tmp_path)
     assert [3, 3] == [len(trial.every) for trial in found.values()]
-    recorded = [os.stat(each.path / TIMINGS).st_mtime_ns for pair in zip(*_every(found), strict=True) for each in pair]
+    pairs = zip(*(trial.every for trial in found.values()), strict=True)
+    recorded = [os.stat(each.path / TIMINGS).st_mtime_ns for pair in pairs for each in pair]
     assert sorted(recorded) == recorded
     medians = [[_median(each.steps) for each in trial.every] for trial in found.values()]
     row = compared(found).steps.iloc[0]
@@ -170,10 +163,7 @@ def _median(found: pd.DataFrame) -> float:
     return float(statistics.median(steps.last_phase(steps.steady(found))["dur_ns"]))
 
 
-def _every(found: dict[str, Trial]) -> list[tuple[Trial, ...]]:
-    return [trial.every for trial in found.values()]
-
-
+@pytest.mark.usefixtures("without_processes")
 def test_a_run_that_fails_is_told(tiny: None, tmp_path: Path) -> None:
     """The folder of the second run is taken: the message says which run, why, and what was called."""
     taken = tmp_path / "measuring" / "after-1"

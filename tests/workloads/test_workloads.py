@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -49,21 +49,15 @@ from perfkit.workloads.__main__ import _parser, _plan
     ],
 )
 def test_what_cannot_be_run_is_refused(make: Callable[[], Any], message: str) -> None:
-    """A plan says what is wrong with it before anything is run."""
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_gpu_warms_up_for_longer() -> None:
-    """50 steps on a GPU, 5 on a CPU, or as many as are asked for, which may be none."""
+def test_a_plan_knows_its_warm_up_and_dimensions() -> None:
+    """50 steps on a GPU, 5 on a CPU, or as many as asked; MLP and CNN have no size, ResNet its images', BERT five."""
     plans = Plan("mlp", device="cuda"), Plan("mlp"), Plan("mlp", warm_up=0)
     assert [50, 5, 0] == [plan.warming for plan in plans]
-
-
-def test_dimensions_are_those_of_the_model() -> None:
-    """MLP and CNN have no size, ResNet that of its images, BERT five."""
-    counts = [len(Plan(name).dimensions) for name in ("mlp", "cnn", "resnet18", "bert")]
-    assert [0, 0, 1, 5] == counts
+    assert [0, 0, 1, 5] == [len(Plan(name).dimensions) for name in ("mlp", "cnn", "resnet18", "bert")]
     assert {"image": 64} == Plan("resnet18", size=Size(image=64)).dimensions
 
 
@@ -86,38 +80,35 @@ def tool(folder: Path, text: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model)
 def test_arguments_give_the_plan_back(plan: Plan) -> None:
-    """The tools run what the person asked for: parsing the arguments of a plan gives the plan."""
     assert plan == _plan(_parser().parse_args(workloads.arguments(plan)))
 
 
 def test_nsys_waits_for_the_marked_steps() -> None:
-    """The capture begins with cudaProfilerStart; the last batch size is captured; the export has the report's stem."""
-    first, export = workloads.captures(Plan("mlp", device="cuda", batches=(1, 64)), Path("out"))["nsys"]
+    """The capture begins with cudaProfilerStart; the last batch size is captured; the export has the report's stem.
+
+    Sampling counters of the GPU needs a permission, without which nsys records nothing: only if asked for.
+    """
+    plan = Plan("mlp", device="cuda", batches=(1, 64))
+    first, export = workloads.captures(plan, Path("out"))["nsys"]
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--output=out/mlp"} < set(first.argv)
     program = first.argv[first.argv.index(sys.executable) :]
     assert ("-m", "perfkit.workloads", "mlp", "--device", "cuda", "--batch", "64", "--mark-steps") == program[1:]
     assert ("--output=out/mlp.sqlite", "out/mlp.nsys-rep") == export.argv[-2:]
+    asked, metrics = workloads.captures(plan, Path("out"), gpu_metrics=True)["nsys"][0], "--gpu-metrics-devices=all"
+    assert (False, True) == (metrics in first.argv, metrics in asked.argv)
 
 
 def test_ncu_gets_one_step_in_base_units() -> None:
     """Every kernel of one marked step is counted, and the page is printed as perfkit reads it."""
     first, page = workloads.captures(Plan("mlp", device="cuda", steps=50), Path("out"))["ncu"]
-    assert "--profile-from-start off" in shlex.join(first.argv)
-    assert "--steps 1 --mark-steps" in shlex.join(first.argv)
+    for said in ("--profile-from-start off", "--steps 1 --mark-steps"):
+        assert said in shlex.join(first.argv)
     assert "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum," in first.argv[first.argv.index("--metrics") + 1]
     assert "--csv --page raw --print-units base" in shlex.join(page.argv)
     assert Path("out/mlp.raw.csv") == page.stdout == page.makes
 
 
-def test_counters_of_the_gpu_are_asked_for_only_on_request() -> None:
-    """Sampling them needs a permission, without which nsys records nothing."""
-    plan = Plan("mlp", device="cuda")
-    asked = [workloads.captures(plan, Path("out"), gpu_metrics=g)["nsys"][0].argv for g in (False, True)]
-    assert [0, 1] == [argv.count("--gpu-metrics-devices=all") for argv in asked]
-
-
 def test_log_has_the_columns_that_perfkit_reads(tmp_path: Path) -> None:
-    """The fields are among those that the reader of nvidia-smi knows."""
     from perfkit.readers.nvidia_smi.fields import FIELDS
 
     known = {name for names in FIELDS.values() for name in names}
@@ -135,23 +126,17 @@ def test_lines_are_for_a_shell() -> None:
     assert "kill $!" == lines[-1]
 
 
-def test_output_goes_into_its_file(tmp_path: Path) -> None:
-    """What a tool prints is what the file holds."""
-    page = tmp_path / "a.csv"
+def test_a_tool_is_run(tmp_path: Path) -> None:
+    """What it prints is in its file; its last line says why it failed, and half a report is removed.
+
+    A tool that ends well and made nothing is named with what is missing.
+    """
+    page, report = tmp_path / "a.csv", tmp_path / "a.ncu-rep"
     assert workloads.run(Command(tool(tmp_path, "print('a,b')"), page, stdout=page)) is None
     assert "a,b\n" == page.read_text(encoding="utf-8")
-
-
-def test_failure_leaves_nothing_and_says_why(tmp_path: Path) -> None:
-    """The last line of a tool that fails is the reason, and half a report is removed."""
-    report = tmp_path / "a.ncu-rep"
     text = f"open({str(report)!r}, 'w').close(); print('==PROF==')\nraise SystemExit('==ERROR== ERR_NVGPUCTRPERM')"
     assert "==ERROR== ERR_NVGPUCTRPERM" == workloads.run(Command(tool(tmp_path, text), report))
     assert not report.exists()
-
-
-def test_success_without_a_file_is_a_failure(tmp_path: Path) -> None:
-    """A tool that ends well and made nothing is named with what is missing."""
     said = workloads.run(Command(tool(tmp_path, ""), tmp_path / "a.sqlite"))
     assert "ended with 0 and made no a.sqlite" == said
 
@@ -173,15 +158,7 @@ BATCH, INPUTS, HIDDEN, OUTPUTS = 16, 32, 64, 8
 FLOAT = 4  # bytes
 
 
-class Recorded(NamedTuple):
-    """A trace, and the profiler that wrote it."""
-
-    path: Path
-    profiler: Any
-
-
 def train(torch: Any, profiler: Any, steps: int = STEPS) -> None:
-    """Train an MLP of two layers."""
     layers = torch.nn.Linear(INPUTS, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, OUTPUTS)
     model = torch.nn.Sequential(*layers)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -192,89 +169,41 @@ def train(torch: Any, profiler: Any, steps: int = STEPS) -> None:
         profiler.step()
 
 
-@pytest.fixture(scope="module")
-def recorded(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Five steps of an MLP, of which the last three were recorded."""
-    folder = tmp_path_factory.mktemp("recorded")
-    with torch_profile(folder / "trace") as profiler:
+def test_a_trace_holds_what_was_recorded(torch: Any, tmp_path: Path) -> None:
+    """Of five steps one waits and one warms up: numbers 2, 3 and 4 are recorded, with the function that trains.
+
+    Every operator has the calls and the self time that PyTorch's own key_averages gives for the same steps. PyTorch
+    counts an operator whose only child has its name (aten::mul of a number calls aten::mul of a tensor) once. Its sums
+    of microseconds in floating point differ by 2e-11; a nanosecond of a second is 1e-9.
+    """
+    with torch_profile(tmp_path / "trace") as profiler:
         train(torch, profiler)
-    return Recorded(folder / "trace" / NAME, profiler)
-
-
-def test_writes_one_whole_file(recorded: Recorded) -> None:
-    """The folder holds the trace and nothing else."""
-    assert [NAME] == [file.name for file in recorded.path.parent.iterdir()]
-    assert "traceEvents" in json.loads(gzip.decompress(recorded.path.read_bytes()))
-
-
-def test_holds_the_active_steps(recorded: Recorded) -> None:
-    """One step waits, one warms up: numbers 2, 3 and 4 are recorded."""
-    ranges = perfkit.load(recorded.path.parent).ranges
+    assert [NAME] == [file.name for file in (tmp_path / "trace").iterdir()]
+    run = perfkit.load(tmp_path / "trace")
+    ranges, samples = run.ranges, run.samples
     assert [f"ProfilerStep#{n}" for n in (2, 3, 4)] == ranges.loc[ranges["kind"] == "step", "name"].tolist()
-
-
-def test_holds_operators_with_shapes(recorded: Recorded) -> None:
-    """Each of three steps multiplies two layers' inputs with their weights: six aten::addmm, of known shapes."""
-    ops = perfkit.load(recorded.path).ops
+    calls = run.python_calls["name"].unique()
+    assert any(name.endswith(": train") and "test_workloads.py(" in name for name in calls)
+    allocated = samples[samples["metric"] == "memory_allocated_bytes"].sort_values("time_ns", kind="stable")
+    assert {-1} == set(allocated["gpu"])
+    assert BATCH * HIDDEN * FLOAT in set(allocated["value"].diff())  # the hidden layer's output
+    ops = run.ops.set_index("op")
     products = ops[ops["name"] == "aten::addmm"]
     shapes = [
         f"[[{HIDDEN}],[{BATCH},{INPUTS}],[{INPUTS},{HIDDEN}],[],[]]",
         f"[[{OUTPUTS}],[{BATCH},{HIDDEN}],[{HIDDEN},{OUTPUTS}],[],[]]",
     ]
     assert shapes * 3 == products["shapes"].tolist()
-    assert {"aten::linear"} == set(ops.set_index("op").loc[products["parent"], "name"])
-
-
-def test_backward_carries_the_sequence_of_its_forward(recorded: Recorded) -> None:
-    """Autograd's six AddmmBackward0 have the six numbers of the aten::addmm they belong to."""
-    ops = perfkit.load(recorded.path).ops
-    forward, backward = (set(ops.loc[ops["name"] == name, "sequence"]) for name in ("aten::addmm", "AddmmBackward0"))
-    assert 6 == len(forward)
-    assert forward == backward
-
-
-def test_holds_stacks(recorded: Recorded) -> None:
-    """The function that trains is on the stack."""
-    calls = perfkit.load(recorded.path).python_calls
-    assert any(name.endswith(": train") and "test_workloads.py(" in name for name in calls["name"].unique())
-
-
-def test_holds_memory(recorded: Recorded) -> None:
-    """An allocation of the hidden layer's output changes what is allocated on the CPU by 16 x 64 floats."""
-    samples = perfkit.load(recorded.path).samples
-    allocated = samples[samples["metric"] == "memory_allocated_bytes"].sort_values("time_ns", kind="stable")
-    assert {-1} == set(allocated["gpu"])
-    assert BATCH * HIDDEN * FLOAT in set(allocated["value"].diff())
-
-
-def test_self_times_equal_those_of_pytorch(recorded: Recorded) -> None:
-    """Every operator has the calls and the self time that PyTorch's own key_averages gives for the same steps.
-
-    PyTorch counts an operator whose only child has its name (aten::mul of a number calls aten::mul of a tensor) once.
-    """
-    ops = perfkit.load(recorded.path).ops.set_index("op")
+    assert {"aten::linear"} == set(ops.loc[products["parent"], "name"])
+    assert 6 == products["sequence"].nunique()
+    assert set(products["sequence"]) == set(ops.loc[ops["name"] == "AddmmBackward0", "sequence"])
     names = ops["name"].astype(object)
     only = ops["parent"].map(ops["parent"].value_counts()) == 1
     again = only & (ops["parent"].map(names) == names)
-    theirs = {e.key: e for e in recorded.profiler.key_averages() if e.key in set(names)}
+    theirs = {e.key: e for e in profiler.key_averages() if e.key in set(names)}
     assert names[~again].value_counts().to_dict() == {name: e.count for name, e in theirs.items()}
     self_us = ops["self_ns"].groupby(names).sum() / 1000
-    # PyTorch adds microseconds in floating point: sums of many differ by 2e-11, a nanosecond of a second is 1e-9.
     assert self_us.to_dict() == pytest.approx({name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-10)
-
-
-@pytest.mark.usefixtures("without_kernels")
-def test_report_of_a_trace_without_kernels(recorded: Recorded, tmp_path: Path) -> None:
-    """A recording of the CPU alone gives a report that says that no kernel was recorded, and how to record them."""
-    result = CliRunner().invoke(main, ["report", str(recorded.path), "--out", str(tmp_path / "report")])
-    assert 0 == result.exit_code, result.output
-    summary = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")
-    assert "operators of the CPU and no work of a GPU" in summary
-    assert "**Which kernels ran on the GPU?** Record: `torch.profiler.profile(activities=" in summary
-    pages = sorted((tmp_path / "report").glob("*.html"))
-    page = "".join(path.read_text(encoding="utf-8") for path in pages)
-    assert ("Step 3" in page, "No activity" in page, "Busy time of each GPU" in page) == (True, False, False)
-    assert "No kernels were recorded. What records them: torch.profiler.profile(" in page
 
 
 def test_ranks_of_a_launcher_make_one_run(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,19 +244,18 @@ def test_folder_of_a_larger_job_is_refused(torch: Any, tmp_path: Path) -> None:
     assert ["rank-5.pt.trace.json.gz"] == [file.name for file in tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(("rank", "ranks"), [("one", "2"), ("2", "2"), ("0", None), ("-1", "2")])
+@pytest.mark.parametrize(("rank", "ranks"), [("one", "2"), ("2", "2"), ("0", ""), ("-1", "2")])
 def test_rank_that_is_none_is_refused(
-    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, ranks: str | None
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, ranks: str
 ) -> None:
-    """RANK is a number below WORLD_SIZE."""
     monkeypatch.setenv("RANK", rank)
     if ranks:
         monkeypatch.setenv("WORLD_SIZE", ranks)
-    with pytest.raises(PerfkitError, match=f"RANK: '{rank}' is no rank of WORLD_SIZE"), torch_profile(tmp_path):
-        pass
+    with pytest.raises(PerfkitError, match=f"RANK: '{rank}' is no rank of WORLD_SIZE"):
+        torch_profile(tmp_path).__enter__()
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("steps", [0, 2])
 def test_too_few_steps_are_an_error(torch: Any, tmp_path: Path, steps: int) -> None:
     """Two steps wait and warm up: a loop of no more records nothing and leaves no file."""
     message = f"nothing was recorded: step.. was called {steps} times, and the first recorded step is number 3"
@@ -344,14 +272,11 @@ def test_some_steps_are_kept_with_a_warning(torch: Any, tmp_path: Path) -> None:
 
 
 def test_error_of_the_loop_comes_through(torch: Any, tmp_path: Path) -> None:
-    """An error in the block is not replaced by one about missing steps."""
     with pytest.raises(ZeroDivisionError), torch_profile(tmp_path):
         _ = 1 / 0
 
 
 def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk leaves neither half a trace nor a hole where one was."""
-
     def full(profiler: Any, path: str) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -363,37 +288,24 @@ def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monke
     assert {NAME: b"earlier"} == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
 
-def test_folder_that_cannot_be_made_is_refused(torch: Any, tmp_path: Path) -> None:
-    """A file in the folder's place is found before the loop begins."""
+def test_what_cannot_be_recorded_is_refused(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the folder's place is found before the loop begins; PyTorch is an extra, and no folder is made."""
+    for name, steps in (("wait", -1), ("warmup", -1), ("active", 0)):
+        with pytest.raises(ValueError, match=f"{name}: {steps} steps"):
+            torch_profile(tmp_path, **{name: steps}).__enter__()
     (tmp_path / "trace").touch()
     with pytest.raises(PerfkitError, match=r"trace: the folder cannot be made \(File exists\)"):
         torch_profile(tmp_path / "trace").__enter__()
-
-
-@pytest.mark.parametrize(("name", "steps"), [("wait", -1), ("warmup", -1), ("active", 0)])
-def test_impossible_schedule_is_refused(tmp_path: Path, name: str, steps: int) -> None:
-    """A schedule needs at least one active step, and no negative ones."""
-    with pytest.raises(ValueError, match=f"{name}: {steps} steps"), torch_profile(tmp_path, **{name: steps}):
-        pass
-
-
-def test_without_pytorch_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch is an extra: without it the error names the command, and no folder is made."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(PerfkitError, match=r"pip install 'perfkit\[torch\]'"), torch_profile(tmp_path / "trace"):
-        pass
-    assert [] == list(tmp_path.iterdir())
-
-
-def test_command_prints_the_snippet() -> None:
-    """`perfkit record torch` prints three lines, PyTorch or not."""
-    result = CliRunner().invoke(main, ["record", "torch"])
-    assert (0, SNIPPET) == (result.exit_code, result.output)
-    assert 3 == len(SNIPPET.splitlines())
+    with pytest.raises(PerfkitError, match=r"pip install 'perfkit\[torch\]'"):
+        torch_profile(tmp_path / "other").__enter__()
+    assert ["trace"] == [file.name for file in tmp_path.iterdir()]
 
 
 def test_snippet_runs(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The three lines run as they are; the one step in them is too few to be recorded."""
+    """`perfkit record torch` prints three lines, which run as they are; the one step in them is too few."""
+    result = CliRunner().invoke(main, ["record", "torch"])
+    assert (0, SNIPPET, 3) == (result.exit_code, result.output, len(SNIPPET.splitlines()))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PerfkitError, match="called 1 times"):
         exec(compile(SNIPPET, "snippet", "exec"), {})
