@@ -72,12 +72,12 @@ DETAIL_COLOURS: dict[str, str] = {
 }
 DETAIL_NAMES: dict[str, str] = {
     "sync": "host wait: the CPU sat in a synchronising call",
-    "data_loading": "host wait: the CPU was loading data",
-    "memory": "host wait: the CPU was allocating memory",
-    "launch": "host wait: the CPU was inside a launch call",
-    "cuda_call": "host wait: the CPU was inside another CUDA call",
-    "mpi": "host wait: the CPU was inside a call of MPI",
-    "system": "host wait: the CPU was inside a call of the operating system",
+    "data_loading": "host wait: data loading",
+    "memory": "host wait: allocating memory",
+    "launch": "host wait: inside a launch call",
+    "cuda_call": "host wait: inside another CUDA call",
+    "mpi": "host wait: inside a call of MPI",
+    "system": "host wait: inside a call of the operating system",
     "host_code": "host wait: code of the program on the CPU",
 }
 Size = tuple[int, int | alt.Step]  # width and height, pixels

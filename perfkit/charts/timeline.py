@@ -357,7 +357,8 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 def _cause_bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
     """Return the bars and their shares; the axis of causes is equally wide in all panels."""
     place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
-    length = alt.X("time:Q", title=f"idle time ({symbol})", scale=alt.Scale(domain=[0, 1.2 * largest], nice=False))
+    axis, scale = alt.Axis(tickCount=6), alt.Scale(domain=[0, 1.2 * largest], nice=False)
+    length = alt.X("time:Q", title=f"idle time ({symbol})", axis=axis, scale=scale)
     shown = hover("device", "cause", ("count", "gaps", ","), ("time", f"idle time ({symbol})", ",.4~g"))
     shown += hover(("share", "share of idle time"))
     channels = (length, place, alt.Color("colour:N", scale=None), shown)
