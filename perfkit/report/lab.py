@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,11 +197,8 @@ def _write(notebook: nbformat.NotebookNode, path: Path) -> None:
 def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
     """Write the path into the `profile` line of the parameters cell, keeping its comment."""
     cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-    lines = cell.source.split("\n")
-    for number, line in enumerate(lines):
-        if line.startswith("profile:"):
-            lines[number] = f"profile: str = {str(profile)!r}  #{line.partition('#')[2]}"
-    cell.source = "\n".join(lines)
+    line = f"profile: str = {str(profile)!r}  #"
+    cell.source = re.sub("^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M)
 
 
 def command(target: Path, options: Sequence[str], first: str = START) -> int:
