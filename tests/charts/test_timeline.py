@@ -266,10 +266,10 @@ def test_details_take_the_place_of_host_wait(checked: Check) -> None:
     """A host wait is named by what the CPU did; the other causes by themselves; the longest comes first."""
     spec = checked(causes(_causes((0, "kernel_wait", None, 10), (0, "host_wait", "sync", 30))))
     rows = spec["layer"][0]["rows"]
-    assert ["host wait: the CPU sat in a synchronising call", "kernel wait: launched, began within 30 µs"] == [
+    assert ["host wait: inside a synchronising call", "kernel wait: launched, began within 30 µs"] == [
         row["cause"] for row in rows
     ]
-    assert "75.0 % of GPU 0's idle time is host wait: the CPU sat in a synchronising call" == spec["title"]
+    assert "75.0 % of GPU 0's idle time is host wait: inside a synchronising call" == spec["title"]
 
 
 def test_each_device_has_its_panel(checked: Check) -> None:
