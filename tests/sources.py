@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COUNT = 200
+MOST = 3  # lines that hold the text of a place: more would be a word, not a place
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,18 @@ def items(text: str) -> list[Item]:
 
 
 def errors(found: list[Item]) -> list[str]:
-    """Return what is wrong: a number that is missing or twice, or a text that its file does not hold."""
+    """Return what is wrong: a number that is missing or twice, a text that is no place, or no name of a test."""
     numbers = [item.number for item in found]
     wrong = [f"{n}: {numbers.count(n)} rows" for n in range(1, COUNT + 1) if numbers.count(n) != 1]
     for item in found:
-        for file, text in filter(None, (item.place, item.test)):
-            path = ROOT / file
-            if not path.is_file() or text not in path.read_text(encoding="utf-8"):
-                wrong.append(f"{item.number}: {file} does not hold {text!r}")
+        for pair in filter(None, (item.place, item.test)):
+            file, text = pair
+            lines = (ROOT / file).read_text(encoding="utf-8").splitlines() if (ROOT / file).is_file() else []
+            count = sum(text in line for line in lines)
+            if not 0 < count <= MOST:
+                wrong.append(f"{item.number}: {file} does not hold {text!r}, or in {count} lines")
+            if pair == item.test and not re.search(r"\btest_\w+$", text):
+                wrong.append(f"{item.number}: {text!r} is the name of no test")
     return wrong
 
 

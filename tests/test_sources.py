@@ -15,10 +15,15 @@ def test_every_item_has_a_place_and_a_test_that_are_there() -> None:
 
 
 def test_a_row_that_is_gone_or_points_nowhere_is_an_error() -> None:
-    """A missing number, one that stands twice, and a text that no file holds; open items are shown as open."""
-    found = items(
-        f"1-{COUNT - 1} ; README.md :: perfkit ; tests/sources.txt :: 1\n2 ; none.md :: x ; README.md :: perfkit\n"
-    )
-    assert ["2: 2 rows", f"{COUNT}: 0 rows", "2: none.md does not hold 'x'"] == errors(found)
+    """A missing number, one that stands twice, a text that no file holds or half of it, and the name of no test."""
+    page = "tests/test_sources.py :: def test_every_item_has_a_place_and_a_test_that_are_there"
+    found = items(f"1-{COUNT - 1} ; README.md :: # perfkit ; {page}\n2 ; README.md :: perfkit ; none.md :: x\n")
+    wrong = errors(found)
+    assert ["2: 2 rows", f"{COUNT}: 0 rows"] == wrong[:2]
+    assert [
+        "2: README.md does not hold 'perfkit'",
+        "2: none.md does not hold 'x'",
+        "2: 'x' is the name of no test",
+    ] == [each.partition(", or")[0] for each in wrong[2:]]
     made = table(items("7 ; open :: a check\n"), "| 7 | the item | notes |")
     assert "| 7 | the item |  |  | open: a check |" in made

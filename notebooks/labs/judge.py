@@ -1,3 +1,5 @@
+# ruff: noqa: E501 (120 columns, as in the package; the notebooks here have 100)
+# fmt: off
 """Grade the labs in two processes: the student's kernel, and that of nbgrader, which holds the comparison.
 
 A student's program can change everything in its own kernel: `math.isclose`, numpy, perfkit. Therefore each test also
@@ -52,7 +54,11 @@ class _Reader(pickle.Unpickler):
         """Return a type of Python, numpy or pandas; refuse anything else."""
         is_known = module.partition(".")[0] in ("builtins", "numpy", "pandas")
         found = super().find_class(module, name) if is_known else None
-        if not isinstance(found, type) and name not in FUNCTIONS and not name.startswith("__pyx_unpickle_"):
+        if (
+            not isinstance(found, type)
+            and name not in FUNCTIONS
+            and not name.startswith("__pyx_unpickle_")
+        ):
             raise pickle.UnpicklingError(f"the answer holds a {module}.{name}, not plain values")
         return found
 
@@ -63,8 +69,12 @@ class Judged(Execute):
     def preprocess(self, nb: Any, resources: Any) -> Any:
         """Run a submission; the instructor's notebook lies in the folder `source` beside this file."""
         names = resources["nbgrader"]
-        place = Path(__file__).parent / "source" / names["assignment"] / f"{names['notebook']}.ipynb"
-        self.cells = [cell for cell in nbformat.read(place, as_version=4).cells if cell.cell_type == "code"]
+        place = (
+            Path(__file__).parent / "source" / names["assignment"] / f"{names['notebook']}.ipynb"
+        )
+        self.cells = [
+            cell for cell in nbformat.read(place, as_version=4).cells if cell.cell_type == "code"
+        ]
         self.given, self.space = _parameters(nb), {"__name__": "__main__"}
         self.place = resources.get("metadata", {}).get("path") or "."
         return super().preprocess(nb, resources)
@@ -74,9 +84,13 @@ class Judged(Execute):
         cell, resources = super().preprocess_cell(cell, resources, index)
         role = cell.metadata.get("nbgrader", {})
         if cell.cell_type == "code" and role.get("grade"):
-            self.index = index  # here, nbclient puts every cell that a messenger executes; see the end
+            self.index = (
+                index  # here, nbclient puts every cell that a messenger executes; see the end
+            )
             error = self._judge(role["grade_id"])
-            if error is not None and not any(output.output_type == "error" for output in cell.outputs):
+            if error is not None and not any(
+                output.output_type == "error" for output in cell.outputs
+            ):
                 text = [f"{type(error).__name__}: {error}"]
                 output = {"ename": type(error).__name__, "evalue": str(error), "traceback": text}
                 cell.outputs.append(nbformat.v4.new_output("error", **output))
@@ -85,12 +99,18 @@ class Judged(Execute):
 
     def _judge(self, name: str) -> BaseException | None:
         """Run the instructor's cells up to this test, and return what stopped the test."""
-        self.answers: dict[tuple[str, bytes], bytes] = {}  # meanwhile the student's kernel does not change
+        self.answers: dict[
+            tuple[str, bytes], bytes
+        ] = {}  # meanwhile the student's kernel does not change
         while self.cells:
             cell = self.cells.pop(0)
             role = cell.metadata.get("nbgrader", {})
             if role.get("solution"):
-                functions = [node.name for node in ast.parse(cell.source).body if isinstance(node, ast.FunctionDef)]
+                functions = [
+                    node.name
+                    for node in ast.parse(cell.source).body
+                    if isinstance(node, ast.FunctionDef)
+                ]
                 self.space |= {function: self._messenger(function) for function in functions}
                 continue
             error = self._run(cell.source)
@@ -122,9 +142,15 @@ class Judged(Execute):
             _Writer(sent).dump((args, named))
             asked = name, sent.getvalue()
             if asked not in self.answers:
-                cell = nbformat.v4.new_code_cell(CALL.format(name=name, sent=base64.b64encode(asked[1])))
+                cell = nbformat.v4.new_code_cell(
+                    CALL.format(name=name, sent=base64.b64encode(asked[1]))
+                )
                 self.execute_cell(cell, self.index, store_history=False)
-                texts = [each.text for each in cell.outputs if each.output_type == "stream" and MARK in each.text]
+                texts = [
+                    each.text
+                    for each in cell.outputs
+                    if each.output_type == "stream" and MARK in each.text
+                ]
                 if not texts:
                     raise TypeError(f"{name}: no plain value came back")
                 self.answers[asked] = base64.b64decode(texts[-1].rpartition(MARK)[2])
@@ -134,22 +160,33 @@ class Judged(Execute):
                 return value
             kind = getattr(builtins, value[0], None)
             is_error = isinstance(kind, type) and issubclass(kind, Exception)
-            raise (kind if is_error else RuntimeError)(value[1] if is_error else f"{value[0]}: {value[1]}")
+            raise (kind if is_error else RuntimeError)(
+                value[1] if is_error else f"{value[0]}: {value[1]}"
+            )
 
         return ask
 
 
 # What nbgrader runs on a submission, with this judge in the place of its own execution.
-PREPROCESSORS = [Judged if each is Execute else each for each in Autograde.autograde_preprocessors.default()]
+PREPROCESSORS = [
+    Judged if each is Execute else each for each in Autograde.autograde_preprocessors.default()
+]
 
 
 def _parameters(notebook: Any) -> dict[str, Any]:
     """Return the plain values that a submission's parameters cell assigns."""
-    source = next((cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])), "")
+    source = next(
+        (cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])),
+        "",
+    )
     found = {}
     with contextlib.suppress(SyntaxError):
         for line in ast.parse(source).body:
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value is not None:
+            if (
+                isinstance(line, ast.AnnAssign)
+                and isinstance(line.target, ast.Name)
+                and line.value is not None
+            ):
                 with contextlib.suppress(ValueError):
                     found[line.target.id] = ast.literal_eval(line.value)
     return found

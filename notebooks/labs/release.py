@@ -1,3 +1,5 @@
+# ruff: noqa: E501 (120 columns, as in the package; the notebooks here have 100)
+# fmt: off
 """The students' version of a lab, as nbgrader releases it: no solution and no hidden test."""
 
 from __future__ import annotations
@@ -15,8 +17,14 @@ def released(notebook: dict[str, Any]) -> dict[str, Any]:
     made = copy.deepcopy(notebook)
     for cell in made["cells"]:
         role = cell["metadata"].get("nbgrader", {})
-        stub = "# YOUR CODE HERE\nraise NotImplementedError()" if cell["cell_type"] == "code" else "YOUR ANSWER HERE"
-        text, count = SOLUTION.subn(lambda found, stub=stub: re.sub("^", found[1], stub, flags=re.M), cell["source"])
+        stub = (
+            "# YOUR CODE HERE\nraise NotImplementedError()"
+            if cell["cell_type"] == "code"
+            else "YOUR ANSWER HERE"
+        )
+        text, count = SOLUTION.subn(
+            lambda found, stub=stub: re.sub("^", found[1], stub, flags=re.M), cell["source"]
+        )
         if role.get("solution"):
             cell["source"] = text if count else stub
         elif role.get("grade"):

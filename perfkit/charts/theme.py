@@ -58,7 +58,7 @@ CAUSE_NAMES: dict[str, str] = {
     "kernel_wait": "kernel wait: launched, began within 30 µs",
     "other": "other: launched, began 30 µs later or more",
     "unattributed": "unattributed: no launch recorded",
-    "edge": "edge: before the first or after the last work",
+    "edge": "edge: before or after all work",
 }
 DETAIL_COLOURS: dict[str, str] = {
     "sync": "#7B3FA0",
@@ -71,13 +71,13 @@ DETAIL_COLOURS: dict[str, str] = {
     "host_code": "#9A86B8",
 }
 DETAIL_NAMES: dict[str, str] = {
-    "sync": "host wait: the CPU sat in a synchronising call",
-    "data_loading": "host wait: the CPU was loading data",
-    "memory": "host wait: the CPU was allocating memory",
-    "launch": "host wait: the CPU was inside a launch call",
-    "cuda_call": "host wait: the CPU was inside another CUDA call",
-    "mpi": "host wait: the CPU was inside a call of MPI",
-    "system": "host wait: the CPU was inside a call of the operating system",
+    "sync": "host wait: inside a synchronising call",
+    "data_loading": "host wait: data loading",
+    "memory": "host wait: allocating memory",
+    "launch": "host wait: inside a launch call",
+    "cuda_call": "host wait: inside another CUDA call",
+    "mpi": "host wait: inside a call of MPI",
+    "system": "host wait: inside a system call",
     "host_code": "host wait: code of the program on the CPU",
 }
 Size = tuple[int, int | alt.Step]  # width and height, pixels

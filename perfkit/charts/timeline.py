@@ -357,9 +357,9 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 def _cause_bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
     """Return the bars and their shares; the axis of causes is equally wide in all panels."""
     place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
-    length = alt.X("time:Q", title=f"idle time ({symbol})", scale=alt.Scale(domain=[0, 1.2 * largest], nice=False))
-    shown = hover("device", "cause", ("count", "gaps", ","), ("time", f"idle time ({symbol})", ",.4~g"))
-    shown += hover(("share", "share of idle time"))
+    time, scale = f"idle time ({symbol})", alt.Scale(domain=[0, 1.2 * largest], nice=False)
+    length = alt.X("time:Q", title=time, axis=alt.Axis(tickCount=6), scale=scale)
+    shown = hover("device", "cause", ("count", "gaps", ","), ("time", time, ",.4~g"), ("share", "share of idle time"))
     channels = (length, place, alt.Color("colour:N", scale=None), shown)
     bars = theme.marked(rows, "bar", *channels, height=alt.RelativeBandSize(band=0.76))
     return [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]

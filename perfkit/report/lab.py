@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from itertools import count, islice
 from pathlib import Path
@@ -68,8 +69,8 @@ def prepare(target: Path | None, profile: Path | None) -> Path:
                 _set_profile(notebook, run)
                 _write(notebook, place / f"{name}.ipynb")
     except OSError as e:
-        about = target or FOLDER
-        raise PerfkitError(f"{about}: the notebooks cannot be written ({e.strerror}). Choose another --folder.") from e
+        text = f"{target or FOLDER}: the notebooks cannot be written ({e.strerror}). Choose another --folder."
+        raise PerfkitError(text) from e
     return place
 
 
@@ -101,8 +102,13 @@ def form(answer: Any, example: Any) -> None:
         for each, of in zip(value, example, strict=True):
             form(each, of)
     elif not isinstance(value, type(example)):
-        made = type(answer).__name__
-        raise AssertionError(f"The function must return {FORMS[type(example)]}, not a {made}. Read its docstring.")
+        wanted = f"{FORMS[type(example)]}, not a {type(answer).__name__}"
+        raise AssertionError(f"The function must return {wanted}. Read its docstring.")
+
+
+def guess(predicted: float | None) -> str:
+    """Return what a student predicted; an untouched cell, None, is no prediction."""
+    return "you predicted nothing: write your guess above" if predicted is None else f"you predicted {predicted:.2f}"
 
 
 def description(place: Path, profile: Path | None) -> list[str]:
@@ -149,16 +155,13 @@ def _profiles(place: Path) -> Iterator[tuple[str, Path]]:
 def _profile(notebook: Path) -> str:
     """Return the text that a notebook's parameters cell assigns to `profile`; empty if it assigns none."""
     path = ""
-    try:
-        lines = ast.parse(_parameters(notebook)).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the cell of a person may hold anything
-        return path
-    for line in lines:
-        match line:
-            case ast.Assign([ast.Name("profile")], ast.Constant(str(value))) | ast.AnnAssign(
-                ast.Name("profile"), _, ast.Constant(str(value))
-            ):
-                path = value
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the cell of a person may hold anything
+        for line in ast.parse(_parameters(notebook)).body:
+            match line:
+                case ast.Assign([ast.Name("profile")], ast.Constant(str(value))) | ast.AnnAssign(
+                    ast.Name("profile"), _, ast.Constant(str(value))
+                ):
+                    path = value
     return path
 
 
@@ -174,9 +177,8 @@ def _parameters(notebook: Path) -> str:
     for cell in cells if isinstance(cells, list) else ():
         metadata = cell.get("metadata") if isinstance(cell, dict) else None
         tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        if isinstance(tags, list) and "parameters" in tags:
-            source = cell.get("source")
-            return "".join(map(str, source)) if isinstance(source, str | list) else ""
+        if isinstance(tags, list) and "parameters" in tags and isinstance(source := cell.get("source"), str | list):
+            return "".join(map(str, source))
     return ""
 
 
@@ -195,11 +197,8 @@ def _write(notebook: nbformat.NotebookNode, path: Path) -> None:
 def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
     """Write the path into the `profile` line of the parameters cell, keeping its comment."""
     cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-    lines = cell.source.split("\n")
-    for number, line in enumerate(lines):
-        if line.startswith("profile:"):
-            lines[number] = f"profile: str = {str(profile)!r}  #{line.partition('#')[2]}"
-    cell.source = "\n".join(lines)
+    line = f"profile: str = {str(profile)!r}  #"
+    cell.source = re.sub("^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M)
 
 
 def command(target: Path, options: Sequence[str], first: str = START) -> int:

@@ -161,7 +161,7 @@ def test_causes_of_a_bin_stand_on_one_another() -> None:
 
 def test_details_take_the_place_of_host_wait() -> None:
     spec = checked(causes(_causes((0, "kernel_wait", None, 10), (0, "host_wait", "sync", 30))))
-    sync = "host wait: the CPU sat in a synchronising call"
+    sync = "host wait: inside a synchronising call"
     assert [(sync,), ("kernel wait: launched, began within 30 µs",)] == drawn(spec, "cause")
     assert f"75.0 % of GPU 0's idle time is {sync}" == spec["title"]
 

@@ -15,6 +15,5 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(made_once: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache of the labs, in the place of one for each test."""
     monkeypatch.setenv("PERFKIT_CACHE", str(made_once))
     return made_once

@@ -100,7 +100,8 @@ def on(notebook: nbformat.NotebookNode, profile: Path, *, peaks: Path | None = N
     """Return a version whose parameters name another capture, and peaks of its GPU."""
     made = copy.deepcopy(notebook)
     cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))
-    cell.source = re.sub(r'^profile: str = ""', f"profile: str = {str(profile)!r}", cell.source, flags=re.M)
+    cell.source, count = re.subn(r'^profile: str = ""', f"profile: str = {str(profile)!r}", cell.source, flags=re.M)
+    assert count == 1
     if peaks:
         cell.source = re.sub(r'^peaks: str = ""', f"peaks: str = {str(peaks)!r}", cell.source, flags=re.M)
     return made

@@ -49,7 +49,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ThreadPoolExecutor]:
-    """Two threads, each of which waits for what it lets nbgrader do."""
     with ThreadPoolExecutor(2) as pool:
         yield pool
 
@@ -68,12 +67,10 @@ def courses(
 
 @pytest.fixture(params=sorted(NOTEBOOKS))
 def lab(request: pytest.FixtureRequest) -> str:
-    """Each notebook of the labs, by the name of its file."""
     return str(request.param)
 
 
 def grade(lab: str, root: Path, environment: dict[str, str], *students: str) -> Scores:
-    """Let nbgrader grade an assignment of these students, in a process of its own."""
     command = [sys.executable, str(GRADING), str(root), lab, *students]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -82,7 +79,6 @@ def grade(lab: str, root: Path, environment: dict[str, str], *students: str) -> 
 
 
 def feedback(courses: dict[str, tuple[Path, Scores]], student: str, name: str) -> str:
-    """A student's page."""
     place = courses[assignment(name)][0] / "feedback" / student / assignment(name)
     return (place / f"{name}.html").read_text(encoding="utf-8")
 
@@ -172,7 +168,6 @@ def test_feedback_shows_charts_as_pictures(courses: dict[str, tuple[Path, Scores
 
 @pytest.fixture(scope="module")
 def blocks() -> dict[str, str]:
-    """The shell blocks of the instructor's page, by their first line."""
     found = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     return {block.partition("\n")[0]: block for block in found}
 
@@ -216,7 +211,6 @@ def walk(
 
 @pytest.fixture(scope="module")
 def walked(walk: Future[Path]) -> Path:
-    """That course, when all is typed."""
     return walk.result()
 
 
