@@ -69,7 +69,6 @@ def words(page: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the sample."""
     return built(sample(), tmp_path_factory.mktemp("first"))
 
 
@@ -106,7 +105,6 @@ def test_the_first_page_of_the_sample_is_short_and_says_what_its_markdown_says(m
 
 
 def selected(profiles: Path, name: str) -> perfkit.selection.Selection:
-    """A capture, all of it."""
     return perfkit.select(perfkit.load(profiles / name))
 
 
@@ -146,17 +144,10 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
     assert sum(any("vega" in mime for mime in data) for data in drawn) == 1
 
 
-def test_an_nccl_log_says_where_its_connections_run(profiles: Path) -> None:
-    # Counts, as five have no 60.0 %.
-    view = selected(profiles, "monitor/nccl_debug_info_h20_issue1189.txt")
-    assert headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict == (
-        "NCCL connected 4 ranks: of 5 connections with a known transport, 3 cross the network (NET/IB), "
-        "2 go from GPU to GPU in a node (P2P/CUMEM)."
-    )
-    assert ["4", "5", "3 of 5", "2 of 5"] == [*tiles(view).values()]
-
-
 def test_tiles_of_real_captures(profiles: Path) -> None:
+    # Counts, as five connections have no 60.0 %.
+    view = selected(profiles, "monitor/nccl_debug_info_h20_issue1189.txt")
+    assert ["4", "5", "3 of 5", "2 of 5"] == [*tiles(view).values()]
     # A monitoring log shows no gain: its tiles are numbers.
     assert ["GPU busy", "Highest power"] == [*tiles(selected(profiles, "monitor/smi_query__rtx4090_training_run.csv"))]
     # Four A100 are in the node, and CloverLeaf ran on one of them.
@@ -174,13 +165,11 @@ def test_tiles_of_real_captures(profiles: Path) -> None:
     assert [(t.label, t.value, t.note) for t in headline(view, diagnosis.figures(view), []).tiles] == [
         ("All-reduce", "9.81 GB/s", "bus bandwidth"),
         ("Highest rate", "11.1 GB/s", "bus bandwidth, messages of 8.39 MB"),
-        ("Shortest time", "47.2 µs", "for a message of 32 B"),
-        ("Ranks", "32", "in the benchmark"),
+        *(("Shortest time", "47.2 µs", "for a message of 32 B"), ("Ranks", "32", "in the benchmark")),
     ]
 
 
 def finding(rule: str, low: float, high: float, confidence: str = "high", *steps: str) -> Finding:
-    """A finding with this gain and these steps."""
     gain = Gain(low, high, "")
     advice = {"immediate": steps} if steps else {}
     return Finding(rule, rule, "high", "", (), "", gain, advice, confidence=confidence)
@@ -198,10 +187,8 @@ def test_findings_rank_by_the_time_they_save() -> None:
 def test_a_step_of_two_findings_is_told_once_with_the_larger_gain() -> None:
     # What gains less than 1 % asks for nothing; a gain that is unknown or none keeps its advice.
     given = [finding("idle_sync", 1, 1.2, "high", "x"), finding("idle_launch", 2, 3, "high", "x", "y")]
-    given += [
-        finding("precision", 1, 1.004, "high", "z"),
-        replace(finding("warm_up", 1, 1, "high", "w"), severity="medium"),
-    ]
+    warm_up = replace(finding("warm_up", 1, 1, "high", "w"), severity="medium")
+    given += [finding("precision", 1, 1.004, "high", "z"), warm_up]
     told = [(s.text, s.reason) for s in plan(given)["immediate"]]
     assert [("x", "launch, 2.0x to 3.0x"), ("y", "launch, 2.0x to 3.0x"), ("w", "warm up")] == told
 
@@ -245,11 +232,16 @@ FAILURE = "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.
             "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep",
             "Measured launches: 6, 25.9 µs in all. No finding follows from them.",
         ),
+        (
+            "monitor/nccl_debug_info_h20_issue1189.txt",
+            "NCCL connected 4 ranks: of 5 connections with a known transport, 3 cross the network (NET/IB), "
+            "2 go from GPU to GPU in a node (P2P/CUMEM).",
+        ),
     ],
 )
 def test_a_run_without_findings_states_its_number(profiles: Path, name: str, said: str) -> None:
     view = selected(profiles, name)
-    assert said == headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict
+    assert headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict.startswith(said)
 
 
 def test_a_failed_run_says_so_first_whatever_else_is_found(profiles: Path) -> None:
@@ -280,18 +272,11 @@ def test_time_saved_is_that_of_a_step() -> None:
     assert "" == saved(Gain(1, 1.005, ""), {"span_ns": span})
 
 
-@pytest.mark.parametrize(
-    ("gain", "said"),
-    [
-        ((2.0, 2.1), "about 2.0 times faster"),
-        ((1.05, 1.3), "1.05 to 1.3 times faster"),
-        ((1.0, 1.03), "at most 3.0 % faster"),
-        ((1.0, 50.0), "does not show how much faster"),
-        ((1.0, math.inf), "does not show how much faster"),
-        ((1.0, 1.001), "saves less than 1 %"),
-        ((1.0, 1.0), ""),
-    ],
-)
-def test_gains_in_words(gain: tuple[float, float], said: str) -> None:
-    assert said in speaking(Gain(*gain, ""))
-    assert bool(said) == bool(speaking(Gain(*gain, "")))
+def test_gains_in_words() -> None:
+    # A narrow range is one number; a bound above 10x without a replay is no promise.
+    said = {(2.0, 2.1): "about 2.0 times faster", (1.05, 1.3): "1.05 to 1.3 times faster", (1.0, 1.0): ""}
+    said |= {(1.0, 1.03): "at most 3.0 % faster", (1.0, 1.001): "saves less than 1 %"}
+    said |= dict.fromkeys([(1.0, 50.0), (1.0, math.inf)], "does not show how much faster")
+    for gain, words in said.items():
+        assert words in speaking(Gain(*gain, ""))
+        assert bool(words) == bool(speaking(Gain(*gain, "")))

@@ -128,9 +128,8 @@ def test_text_from_a_profile_stays_text(output: NotebookNode) -> None:
 
 
 def test_a_failed_step_is_shown_and_marked() -> None:
-    broken = _notebook(
-        new_output("error", ename="ReadError", evalue="run.sqlite: cut", traceback=["\x1b[31mTrace\x1b[0m"])
-    )
+    error = new_output("error", ename="ReadError", evalue="run.sqlite: cut", traceback=["\x1b[31mTrace\x1b[0m"])
+    broken = _notebook(error)
     banner = new_markdown_cell("An Exception was encountered", metadata={"tags": ["papermill-error-cell-tag"]})
     broken.cells.insert(0, banner)
     text = " ".join(_parsed(pages([("A", _notebook()), ("B", broken)], title="Run")).get_text().split())
@@ -171,17 +170,10 @@ def _browser() -> str:
 def test_a_browser_draws_every_chart_and_runs_no_foreign_script(tmp_path: Path) -> None:
     attack = """<img src="x" onerror="document.title='hacked'"><script>document.title='hacked'</script>"""
     shown = _notebook(_shown({"text/html": attack}), _chart())
-    (tmp_path / "page.html").write_text(
-        pages([("A", shown), ("B", _notebook(_chart()))], title="Safe"), encoding="utf-8"
-    )
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--enable-logging=stderr",
-    ]
-    options += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=8000", "--dump-dom"]
+    made = pages([("A", shown), ("B", _notebook(_chart()))], title="Safe")
+    (tmp_path / "page.html").write_text(made, encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom"]
+    options += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=8000"]
     command = [_browser(), *options, (tmp_path / "page.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
@@ -215,21 +207,17 @@ def test_chart_gets_a_picture_and_keeps_its_data() -> None:
     assert "&lt;b&gt;two&lt;/b&gt;" in picture
 
 
-def test_only_charts_of_their_own_data_are_drawn() -> None:
+def test_only_charts_of_their_own_data_are_drawn_also_by_nbconvert() -> None:
     given = _notebook(_shown({"text/html": "<table></table>"}), _shown({MIME: SPEC, "image/svg+xml": "<svg/>"}))
     before = nbformat.writes(given)
     assert before == nbformat.writes(drawn(given, {})[0])
     with pytest.raises(ValueError, match="External data url not allowed"):
         drawn(_notebook(_shown({MIME: {**SPEC, "data": {"url": "http://127.0.0.1:9/data.json"}}})), {})
-
-
-def test_nbconvert_takes_it_by_name() -> None:
     # The line of the instructor's page, without nbgrader.
     config = Config()
     config.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]
-    made, _ = HTMLExporter(config=config).from_notebook_node(
-        _notebook(_shown({MIME: SPEC, "text/plain": "chart: bars"}))
-    )
+    shown = _notebook(_shown({MIME: SPEC, "text/plain": "chart: bars"}))
+    made, _ = HTMLExporter(config=config).from_notebook_node(shown)
     assert 1 == len(re.findall(r"<img alt=[^>]+ src=.data:image/svg\+xml;base64,", made))
     assert "chart: bars" not in made
 
@@ -255,7 +243,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def built(machine: Path) -> Path:
-    """The report, made with kernels from a whole path and a relative one."""
     report.build(machine / "run", machine / "report", baseline="earlier/run.sqlite", pdf=HAS_BROWSER)
     return machine / "report"
 
@@ -267,8 +254,7 @@ def texts(file: Path) -> Iterator[str]:
     if file.suffix == ".parquet":
         frame = pd.read_parquet(file)
         yield repr((pq.read_schema(file).metadata, frame.attrs))
-        columns = [name for name, dtype in frame.dtypes.items() if str(dtype) in ("category", "string")]
-        yield repr(pq.read_table(file).select(columns).to_pydict())
+        yield repr(pq.read_table(file).select([*frame.select_dtypes(("category", "string"))]).to_pydict())
     elif file.suffix == ".pdf":
         yield from (_unpacked(stream) for stream in re.findall(rb"stream\r?\n(.*?)endstream", content, re.DOTALL))
     elif file.suffix in (".json", ".ipynb"):
@@ -311,10 +297,8 @@ def test_a_report_names_files_by_the_run_and_never_the_machine(built: Path, mach
     assert _programs((built / "index.html").read_text(encoding="utf-8"))
     about = json.loads((built / "summary.json").read_text())["inputs"]
     assert ("run", "run.sqlite", "") == tuple(about["parameters"][name] for name in ("profile", "baseline", "peaks"))
-    tables = {
-        path: pd.read_parquet(built / "tables" / f"{path}.parquet")
-        for path in ("capture", "baseline/capture", "kernels")
-    }
+    paths = ("capture", "baseline/capture", "kernels")
+    tables = {path: pd.read_parquet(built / "tables" / f"{path}.parquet") for path in paths}
     names = {f"run/{path.name}" for path in sample().iterdir() if ".truth." not in path.name}
     assert names == {capture["path"] for capture in about["captures"]} == {*tables["capture"]["path"]}
     assert {"run.sqlite"} == {*tables["baseline/capture"]["path"]}
@@ -353,20 +337,17 @@ def folder(machine: Path) -> Path:
 
 
 def cleaned(folder: Path, text: str, **inputs: str | Path) -> str:
-    """A text as a report has it."""
     (folder / "summary.md").write_text(text, encoding="utf-8")
     clean(folder, inputs)
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "made"),
     [
-        ("{home}/run/a.sqlite: cut", "run/a.sqlite: cut"),
-        ("({home}/run), '{home}/run'.", "(run), 'run'."),
+        *(("{home}/run/a.sqlite: cut", "run/a.sqlite: cut"), ("({home}/run), '{home}/run'.", "(run), 'run'.")),
         ("{home}/run2 {home}/run.bak {home}/run-1", "run2 run.bak run-1"),
-        ("file://{home}/run/x", "file://run/x"),
-        ("{home} and {home}/", ". and "),
+        *(("file://{home}/run/x", "file://run/x"), ("{home} and {home}/", ". and ")),
         ("{home}more {home}.more", "~/secret-user-homemore ~/secret-user-home.more"),
         ("{up}/code/train.py -I{up}/include", "~/code/train.py -I~/include"),
         (f"/scratch/{USER}/model.py on {HOST}, node-4711:5", "/scratch/USER/model.py on HOST, HOST:5"),
@@ -374,43 +355,33 @@ def cleaned(folder: Path, text: str, **inputs: str | Path) -> str:
         ("/usr/lib/x.so /home/bob/x /tmp/y", "/usr/lib/x.so /home/bob/x /tmp/y"),
     ],
 )
-def test_paths_become_names(
-    folder: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
-) -> None:
+def test_paths_become_names(folder: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, text: str, made: str) -> None:
     monkeypatch.setenv("HOME", str(machine.parent))
     places = {"home": machine, "up": machine.parent}
-    assert expected.format(**places) == cleaned(folder, text.format(**places), profile=machine / "run")
+    assert made.format(**places) == cleaned(folder, text.format(**places), profile=machine / "run")
 
 
-@pytest.mark.parametrize(
-    ("inputs", "text", "expected"),
-    [
-        ((), "/root/a chroot/root/b ../root/c", "~/a chroot/root/b ../root/c"),
-        ((), "File \x1b[32m/root/d\x1b[0m file:///root/e", "File \x1b[32m~/d\x1b[0m file://~/e"),
-        (("../bob/run",), "../bob/run/a ../bob/run2 x/../bob/run", "run/a ../bob/run2 x/../bob/run"),
-        (("/x/one/run", "/x/two/run"), "/x/one/run /x/two/run", "run baseline/run"),
-    ],
-)
-def test_other_inputs_become_names(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, inputs: tuple[str, ...], text: str, expected: str
-) -> None:
+def test_other_inputs_become_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
-    assert expected == cleaned(folder, text, **dict(zip(("profile", "baseline"), inputs, strict=False)))
+    assert "~/a chroot/root/b ../root/c" == cleaned(folder, "/root/a chroot/root/b ../root/c")
+    text = "File \x1b[32m/root/d\x1b[0m file:///root/e"
+    assert "File \x1b[32m~/d\x1b[0m file://~/e" == cleaned(folder, text)
+    text = "../bob/run/a ../bob/run2 x/../bob/run"
+    assert "run/a ../bob/run2 x/../bob/run" == cleaned(folder, text, profile="../bob/run")
+    text = "/x/one/run /x/two/run"
+    assert "run baseline/run" == cleaned(folder, text, profile="/x/one/run", baseline="/x/two/run")
 
 
-def test_a_link_is_named_as_it_was_given(folder: Path, machine: Path) -> None:
+def test_links_and_every_spelling_of_a_path_are_found(folder: Path, machine: Path) -> None:
     link = machine / "link"
     link.symlink_to(machine / "earlier")
     assert "link/a earlier/b" == cleaned(folder, f"{link}/a {machine}/earlier/b", profile=link)
-
-
-@pytest.mark.parametrize("name", ["R&D <ann>", 'quoted "run"', "it's", "日本語", "a b"])
-def test_paths_are_found_in_every_spelling(folder: Path, name: str) -> None:
-    path = f"/x/{name}/secret"
-    forms = [path, html.escape(path), json.dumps(path), json.dumps(path, ensure_ascii=False), repr(path)]
-    *made, code, address = cleaned(folder, "\n".join([*forms, Path(path).as_uri()]), profile=path).splitlines()
-    assert ["secret", "secret", '"secret"', '"secret"', "file://secret"] == [*made, address]
-    assert code in ("'secret'", '"secret"')
+    for name in ("R&D <ann>", 'quoted "run"', "it's", "日本語", "a b"):
+        path = f"/x/{name}/secret"
+        forms = [path, html.escape(path), json.dumps(path), json.dumps(path, ensure_ascii=False), repr(path)]
+        *made, code, address = cleaned(folder, "\n".join([*forms, Path(path).as_uri()]), profile=path).splitlines()
+        assert ["secret", "secret", '"secret"', '"secret"', "file://secret"] == [*made, address]
+        assert code in ("'secret'", '"secret"')
 
 
 def test_an_error_in_a_notebook_names_no_folder(folder: Path, machine: Path) -> None:
@@ -441,9 +412,7 @@ def test_tables_name_no_folder(folder: Path, machine: Path) -> None:
     wanted = frame.assign(file=pd.Categorical(expected), path=pd.array(expected, dtype="string"))
     wanted.attrs = {}
     pd.testing.assert_frame_equal(wanted, pd.read_parquet(folder / "t.parquet"))
-
-
-def test_a_table_without_paths_is_not_written_again(folder: Path) -> None:
+    # A table without paths is not written again.
     file = folder / "t.parquet"
     pd.DataFrame({"name": pd.Categorical(["gemm", "/usr/lib/x"])}).to_parquet(file, index=False)
     before = file.stat()

@@ -32,15 +32,13 @@ IDLE = Figure("idle_frac", "GPU <b>idle</b>", 0.5, "1", "what", "KERNELS, COPIES
 FOREIGN = Figure("foreign_frac", "Foreign", 0.5, "1", "what", "foreign.analysis")
 ANALYSIS = re.compile(r"[a-z_]+\.[a-z_]+")
 SOURCE = re.compile(r"[A-Z_, ]*;?[a-z_., ]+")  # what a source looks like
-# Captures that differ in what they hold; tests/golden asks the same of the samples and of one capture of each layout.
+# Captures that differ in what they hold; REPORTS and tests/golden ask the same of others.
 CAPTURES = (
-    "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
     "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
     "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
     "torch/TraceLens__b200__eager_trace.json.gz",
     "torch/TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
     "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
-    "hpctoolkit/hpctoolkit-dlrm-gpu-database",
     "hpctoolkit/hpctoolkit-ping-pong-database",
 )
 
@@ -132,7 +130,7 @@ def test_the_cell_that_names_a_figure_comes_before_one_of_its_analysis_and_of_it
     assert place(FOREIGN.id, FOREIGN.source, [whole, calling, naming]) is None
 
 
-def test_a_figure_is_a_link_for_jupyterlab() -> None:
+def test_figures_and_sources_are_links_for_jupyterlab() -> None:
     html = links.figure(IDLE, text="<i>50</i>").html
     cell = place(IDLE.id, IDLE.source, stored())
     assert cell is not None
@@ -140,9 +138,6 @@ def test_a_figure_is_a_link_for_jupyterlab() -> None:
     assert 'data-label="GPU &lt;b&gt;idle&lt;/b&gt;"' in html
     assert html.endswith(">&lt;i&gt;50&lt;/i&gt;</a>")
     assert links.figure(FOREIGN).html == "50.0 %"
-
-
-def test_a_source_names_the_tables_of_its_analysis() -> None:
     gaps = Figure("idle_sync_frac", "Idle", 0.1, "1", "what", "gaps.idle_gaps")
     assert "KERNELS, COPIES, API_CALLS, RANGES; gaps.idle_gaps" == links.tables(gaps).text
     assert "KERNELS, COPIES; timeline.breakdown" == links.tables(IDLE).text
@@ -176,15 +171,6 @@ def test_links_of_a_page_lead_to_the_cell_and_back() -> None:
     assert cell.outputs[0]["data"]["text/html"].startswith("50.0 %")  # no link to itself
 
 
-def test_a_table_with_two_names_in_one_file_is_named_once() -> None:
-    # Where no other tool made OPS, the framework's are the run's own.
-    share = replace(IDLE, source="OPS")
-    given = dict([notebook(SUMMARY, links.figure(share).html), notebook("5_framework", "")])
-    given["5_framework"].cells[1].metadata["perfkit"] = {"shows": ["OPS"]}
-    made = links.pages(given, Report(presented(given, given), frozenset({"OPS"})))
-    assert 1 == made["5_framework"].cells[1].metadata["landing"]["html"].count("tables/ops.parquet")
-
-
 def test_links_of_an_executed_notebook_lead_to_files() -> None:
     one = links.figure(IDLE).html + links.tables(IDLE).html
     given = dict([notebook(SUMMARY, one), notebook("3_system", one)])
@@ -198,8 +184,7 @@ def test_links_of_an_executed_notebook_lead_to_files() -> None:
     assert "50.0 %KERNELS, COPIES; timeline.breakdown" == plain
 
 
-def test_tables_of_the_framework_are_its_own_where_there_are_two() -> None:
-    # What only the framework's profiler recorded lies among the run's tables.
+def test_files_of_tables_are_named_once_and_not_in_print() -> None:
     for tables, path in (
         ({"KERNELS"}, "tables/kernels.parquet"),
         ({"KERNELS", "framework/KERNELS"}, "tables/framework/kernels.parquet"),
@@ -207,10 +192,11 @@ def test_tables_of_the_framework_are_its_own_where_there_are_two() -> None:
     ):
         assert path == Report([], frozenset(tables)).file("framework/KERNELS")
     assert "" == Report([], frozenset({"KERNELS"})).file("baseline/KERNELS")
-
-
-def test_a_page_to_print_has_no_links_to_files() -> None:
-    # A PDF holds the place of a file on the machine that printed it; links between pages stay in it.
+    share = replace(IDLE, source="OPS")
+    given = dict([notebook(SUMMARY, links.figure(share).html), notebook("5_framework", "")])
+    given["5_framework"].cells[1].metadata["perfkit"] = {"shows": ["OPS"]}
+    made = links.pages(given, Report(presented(given, given), frozenset({"OPS"})))
+    assert 1 == made["5_framework"].cells[1].metadata["landing"]["html"].count("tables/ops.parquet")
     page = '<a class="perfkit-data" href="tables/a.parquet">A</a> <a class="perfkit-figure" href="3_b.html#b">5</a>'
     assert 'A <a class="perfkit-figure" href="#b">5</a>' == links.to_print(page)
 
@@ -252,14 +238,12 @@ class Made:
     notebooks: dict[str, nbformat.NotebookNode]
 
     def shown(self) -> list[str]:
-        """The HTML that the notebooks show."""
         outputs = (out for made in self.notebooks.values() for cell in made.cells for out in cell.get("outputs", []))
         return [output["data"].get("text/html", "") for output in outputs if "data" in output]
 
 
 @pytest.fixture(scope="module", params=REPORTS)
 def made(request: pytest.FixtureRequest, profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A report of each kind of capture."""
     run, baseline, _ = REPORTS[request.param]
     out = built(profiles / run, tmp_path_factory.mktemp("crawled"), baseline=baseline and profiles / baseline)
     pages = {path.name: Page(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.html"))}
