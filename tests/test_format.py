@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
 
 from perfkit.format import BYTES, TIME, duration, elided, number, percent, printable, size, unit
 
+SHOWN: dict[Callable[[float], str], dict[float, str]] = {
+    duration: {
+        0: "0 ns",
+        999: "999 ns",
+        1_000: "1.00 µs",
+        12_345: "12.3 µs",
+        999_960: "1.00 ms",
+        -1_234_567: "-1.23 ms",
+        119_000_000_000: "119 s",
+        120_000_000_000: "2 min 0 s",
+        -7_265_000_000_000: "-2 h 1 min",
+        math.nan: "n/a",
+        pd.NA: "n/a",
+    },
+    size: {0: "0 B", 999: "999 B", 999_999: "1.00 MB", 16_384: "16.4 kB", 2.5e15: "2,500 TB"},
+    percent: {
+        0: "0 %",
+        1e-9: "< 0.01 %",
+        0.00891: "0.89 %",
+        0.06: "6.0 %",
+        0.98512: "98.5 %",
+        0.9999: "> 99.9 %",
+        1: "100 %",
+        1.254: "125.4 %",
+        -0.25: "-25.0 %",
+        math.nan: "n/a",
+    },
+    number: {0: "0", 9.996: "10.0", 1_234.5: "1,234", 0.000123: "0.000123", math.inf: "inf"},
+}
 
-@pytest.mark.parametrize(
-    ("ns", "expected"),
-    [
-        *((0, "0 ns"), (999, "999 ns"), (1_000, "1.00 µs"), (12_345, "12.3 µs"), (999_960, "1.00 ms")),
-        *((-1_234_567, "-1.23 ms"), (119_000_000_000, "119 s"), (120_000_000_000, "2 min 0 s")),
-        *((-7_265_000_000_000, "-2 h 1 min"), (math.nan, "n/a"), (pd.NA, "n/a")),
-    ],
-)
-def test_duration(ns: float, expected: str) -> None:
-    assert expected == duration(ns)
 
-
-@pytest.mark.parametrize(
-    ("count", "expected"), [(0, "0 B"), (999, "999 B"), (999_999, "1.00 MB"), (16_384, "16.4 kB"), (2.5e15, "2,500 TB")]
-)
-def test_size(count: float, expected: str) -> None:
-    assert expected == size(count)
-
-
-@pytest.mark.parametrize(
-    ("frac", "expected"),
-    [
-        *((0, "0 %"), (1e-9, "< 0.01 %"), (0.00891, "0.89 %"), (0.06, "6.0 %"), (0.98512, "98.5 %")),
-        *((0.9999, "> 99.9 %"), (1, "100 %"), (1.254, "125.4 %"), (-0.25, "-25.0 %"), (math.nan, "n/a")),
-    ],
-)
-def test_percent(frac: float, expected: str) -> None:
-    assert expected == percent(frac)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [(0, "0"), (9.996, "10.0"), (1_234.5, "1,234"), (0.000123, "0.000123"), (math.inf, "inf")]
-)
-def test_number(value: float, expected: str) -> None:
-    assert expected == number(value)
+@pytest.mark.parametrize("shown", SHOWN)
+def test_quantities(shown: Callable[[float], str]) -> None:
+    assert SHOWN[shown] == {value: shown(value) for value in SHOWN[shown]}
 
 
 def test_foreign_text_stays_on_one_line_and_in_order() -> None:

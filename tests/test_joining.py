@@ -54,28 +54,22 @@ def test_recordings_far_apart(reader: str, days: int, apart: str) -> None:
     assert [] == reasons(recorded(reader), timeline)
 
 
-@pytest.mark.parametrize(
-    ("name", "apart"),
-    [("Tesla T4", True), ("A100-SXM4-80GB", False), ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", False), ("0x73df", False)],
-)
-def test_names_of_gpus(name: str, apart: bool) -> None:
-    timeline = recorded(DEVICES=devices("NVIDIA A100-SXM4-80GB"))
-    found = reasons(recorded("ncu", DEVICES=devices(name)), timeline)
-    assert ([f"its GPU is {name}, that of the others NVIDIA A100-SXM4-80GB"] if apart else []) == found
-
-
-def test_ranks_may_have_different_gpus() -> None:
+def test_gpus_of_other_machines() -> None:
+    # Without the maker, as a slice or as an identifier it can be the same GPU.
+    a100 = "NVIDIA A100-SXM4-80GB"
+    names = {"A100-SXM4-80GB": False, f"{a100} MIG 1g.10gb": False, "0x73df": False, "Tesla T4": True}
+    for name, apart in names.items():
+        found = reasons(recorded("ncu", DEVICES=devices(name)), recorded(DEVICES=devices(a100)))
+        assert ([f"its GPU is {name}, that of the others {a100}"] if apart else []) == found
+    # Two timelines are two ranks, and a cluster can have two kinds of GPUs.
     work = kernels({"start_ns": 0, "dur_ns": 1})
-    one, other = (recorded(DEVICES=devices(name), KERNELS=work) for name in ("Tesla T4", "NVIDIA A100-SXM4-80GB"))
+    one, other = (recorded(DEVICES=devices(name), KERNELS=work) for name in ("Tesla T4", a100))
     assert [] == reasons(one, other)
-
-
-@pytest.mark.parametrize(("watts", "apart"), [(105, False), (106, True)])
-def test_a_log_of_more_power_than_the_gpu_has(watts: float, apart: bool) -> None:
-    """A T4 is of 70 W (its data sheet): half as much again may be a raised limit, 106 W are another GPU."""
-    timeline = recorded(DEVICES=devices("Tesla T4"))
-    found = reasons(recorded("nvidia_smi", SAMPLES=samples(power_w=[7, watts])), timeline)
-    assert (["it reads 106 W, and Tesla T4 draws up to 70.0 W (data sheet)"] if apart else []) == found
+    # A T4 is of 70 W (its data sheet): half as much again may be a raised limit, 106 W are another GPU.
+    said = "it reads 106 W, and Tesla T4 draws up to 70.0 W (data sheet)"
+    for watts, apart in ((105, []), (106, [said])):
+        log = recorded("nvidia_smi", SAMPLES=samples(power_w=[7, watts]))
+        assert apart == reasons(log, recorded(DEVICES=devices("Tesla T4")))
 
 
 def test_collectives_of_eight_ranks_beside_one_gpu() -> None:

@@ -27,6 +27,9 @@ def notebook(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
 def test_every_stored_notebook_is_listed() -> None:
     stored = {path.stem for path in folder().glob("*.ipynb")}
     assert {START, *NOTEBOOKS} == stored
+    for name in NOTEBOOKS:
+        last = nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells[-1]
+        assert "report.record(" in last.source, "the last cell hands the figures to the report"
 
 
 def test_the_form_of_a_notebook(notebook: nbformat.NotebookNode) -> None:
@@ -59,11 +62,6 @@ def test_what_follows_the_explorer_reads_names_of_its_own_cell(notebook: nbforma
                 given.setdefault(node.id, set()).add(cell.id)
         asked += [n.id for f in nodes if isinstance(f, ast.Lambda) for n in ast.walk(f.body) if isinstance(n, ast.Name)]
     assert [] == [name for name in asked if len(given.get(name, ())) > 1]
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_records_last(name: str) -> None:
-    assert "report.record(" in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells[-1].source
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "0_executive_summary"])

@@ -159,6 +159,10 @@ def test_a_log_over_all_captures_keeps_them_on_one_clock() -> None:
     run = perfkit.Run([*parts, _log(-10, 8000)])
     assert [10 * SECOND, 7210 * SECOND + 5] == run.kernels["start_ns"].tolist()
     assert "idle_frac" not in diagnosis.figures(perfkit.select(run, window=(100 * SECOND, 200 * SECOND)))
+    # A trace that began within the timeline keeps its place on it.
+    trace = _recording("trace.json", 5, 1, "torch_trace", KERNELS=work, OPS=OPS.empty())
+    run = perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=work), trace])
+    assert [5 * SECOND] == perfkit.select(run).framework.kernels["start_ns"].tolist()
 
 
 def test_ranks_on_one_clock_are_measured_over_the_time_of_the_run() -> None:
@@ -176,13 +180,6 @@ def test_ranks_on_one_clock_are_measured_over_the_time_of_the_run() -> None:
     assert [0, 0] == far.run.kernels["start_ns"].tolist()
     assert (True, False) == (near.run.is_on_one_clock, far.run.is_on_one_clock)
     assert (True, False) == tuple("rank_imbalance_frac" in figures for figures in (found, unknown))
-
-
-def test_captures_of_one_time_stay_on_one_clock() -> None:
-    work = kernels({"start_ns": SECOND, "dur_ns": 9 * SECOND})
-    trace = _recording("trace.json", 5, 1, "torch_trace", KERNELS=work, OPS=OPS.empty())
-    run = perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=work), trace])
-    assert [6 * SECOND] == perfkit.select(run).framework.kernels["start_ns"].tolist()
 
 
 def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> None:
