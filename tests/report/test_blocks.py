@@ -31,9 +31,8 @@ def test_doubts_of_a_finding_are_shown() -> None:
     html = key_findings([SURE], {}).html
     assert ("(high, high confidence)" in html, "Against" in html) == (True, False)
     found = plain(DOUBTED)
-    assert ("low", ("it is <i>busy</i>", "it was never idle"), "A log.") == tuple(
-        found[name] for name in ("confidence", "against", "next")
-    )
+    said = tuple(found[name] for name in ("confidence", "against", "next"))
+    assert ("low", ("it is <i>busy</i>", "it was never idle"), "A log.") == said
     shown = first_steps([DOUBTED], {}).html
     assert "(low confidence: it is &lt;i&gt;busy" in shown
     assert "it was never idle)" in shown
@@ -75,25 +74,20 @@ def test_reads_the_metrics_of_the_published_analysis(profiles: Path) -> None:
     expected = {"launches": 145_000, "copy_share": 0.784, "launch_overhead": 0.913, "gpu_share": 0.00242}
     expected |= {"mean_kernel_time": 5.48e-6, "stall_gmem": 0.549, "kernel_time": 0.795, "copy_time": 2.88}
     assert expected == {name: rounded[name] for name in expected}
-
-
-def test_the_real_database_by_the_published_method(profiles: Path) -> None:
-    """Summed over the rows of the main thread 151,700 launches and 78.0 % copies; in truth 7,400 and 52.9 %."""
+    # Summed over the rows of the main thread 151,700 launches and 78.0 % copies; in truth 7,400 and 52.9 %.
     run = perfkit.load(profiles / "hpctoolkit/hpctoolkit-dlrm-gpu-database")
     table = against_published(tree_sums(run.calltree, run.call_metrics)).set_index("figure")
     assert ["151,700", "3,300", "7,400"] == table.loc["Kernel launches"].tolist()
     assert ["78.0 %", "80.6 %", "52.9 %"] == table.loc["Copies in kernel and copy time"].tolist()
 
 
-def test_published_gains_cannot_be_multiplied(profiles: Path) -> None:
+def test_published_gains_cannot_be_multiplied(profiles: Path, tmp_path: Path) -> None:
     """50.0 x 1.9 x 3.7 = 351.5; 78.4 % (to 31.4) and 91.3 % overlap by 69.7 % and allow 1/0.314 = 3.18x at most."""
     told = against_promised(str(profiles / "hpctoolkit/published_figures/metrics_data.json")).text
     assert "multiplied to 351.5x, which is wrong" in told
     assert "1 of them is utilisation" in told
     assert "overlap by 69.7 % at least; together they allow 3.18x at most" in told
 
-
-def test_no_published_gains_are_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text('{"optimization_recommendations": {"a": {"current": "?", "target": 1}, "b": 2}}')
     for path in ("", str(tmp_path / "p.json")):
         assert "The published figures come without gains." == against_promised(path).text

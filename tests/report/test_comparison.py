@@ -34,9 +34,8 @@ def test_text() -> None:
     assert "caution: different GPUs: A before, B� after" == lines[-1]
     assert check_text(Checked((FINE,))).startswith("PASS: baseline: of 1 figure none worse (confidence: high)\n  pass ")
     kept = replace(FINE, against="budget")
-    assert check_text(Checked((kept, kept, FINE))).startswith(
-        "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
-    )
+    head = "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
+    assert check_text(Checked((kept, kept, FINE))).startswith(head)
     assert "�[31m</x>" in check_text(ALL)
     assert check_text(ALL).replace("\n", "").isprintable()
 
@@ -44,10 +43,9 @@ def test_text() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_headline_counts_the_lines(seed: int) -> None:
     random = Random(seed)
-    verdicts = tuple(
-        replace(FINE, outcome=random.choice(("pass", "fail", "error")), against=random.choice(("baseline", "budget")))
-        for _ in range(20)
-    )
+    outcomes, sides = ("pass", "fail", "error"), ("baseline", "budget")
+    drawn = ((random.choice(outcomes), random.choice(sides)) for _ in range(20))
+    verdicts = tuple(replace(FINE, outcome=outcome, against=against) for outcome, against in drawn)
     head, *lines = check_text(Checked(verdicts)).splitlines()
     for against, bad in (("baseline", "worse"), ("budget", "not kept")):
         own = [line for line in lines if f"; {against}: " in line]
