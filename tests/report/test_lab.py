@@ -76,6 +76,18 @@ def test_each_run_has_a_folder_of_its_own(runs: tuple[Path, Path], here: Path) -
     assert [place, place] == [lab.prepare(None, Path(path)) for path in ("before/run", "link")]
 
 
+def test_other_runs_are_named_and_folders_that_cannot_be_made_refused(runs: tuple[Path, Path], here: Path) -> None:
+    place = lab.prepare(None, runs[0])
+    edit(place / "3_system.ipynb", f"profile: str = {str(runs[1])!r}")
+    assert place == lab.prepare(None, runs[0])
+    other = f"note: the parameters cell of 3_system.ipynb names another run: {runs[1]}"
+    assert [f"perfkit-lab/run: notebooks of {runs[0]}", other] == lab.description(place, runs[0])
+    (here / "file").touch()
+    for folder in (here / "file", here / "file" / "below"):
+        with pytest.raises(PerfkitError, match=r"the notebooks cannot be written \(.*\)\. Choose another --folder"):
+            lab.prepare(folder, runs[0])
+
+
 def test_notebooks_of_a_person_stay(runs: tuple[Path, Path]) -> None:
     place = lab.prepare(None, runs[0])
     (place / "3_system.ipynb").write_text("mine")
@@ -108,16 +120,6 @@ def test_a_named_folder_is_used_unless_it_is_of_another_run(runs: tuple[Path, Pa
     assert place == lab.prepare(place, runs[0])
 
 
-def test_notebooks_that_read_another_run_are_named(runs: tuple[Path, Path]) -> None:
-    place = lab.prepare(None, runs[0])
-    edit(place / "3_system.ipynb", f"profile: str = {str(runs[1])!r}")
-    assert place == lab.prepare(None, runs[0])
-    assert [
-        f"perfkit-lab/run: notebooks of {runs[0]}",
-        f"note: the parameters cell of 3_system.ipynb names another run: {runs[1]}",
-    ] == lab.description(place, runs[0])
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -145,13 +147,6 @@ def test_a_folder_has_a_name_that_jupyter_serves(here: Path, name: str, folder: 
     assert (folder, str(here / name)) == (place.name, profile(place / "start.ipynb"))
 
 
-def test_a_folder_that_cannot_be_made_is_refused(runs: tuple[Path, Path], here: Path) -> None:
-    (here / "file").touch()
-    for folder in (here / "file", here / "file" / "below"):
-        with pytest.raises(PerfkitError, match=r"the notebooks cannot be written \(.*\)\. Choose another --folder"):
-            lab.prepare(folder, runs[0])
-
-
 def perfkit_lab(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["lab", *map(str, arguments)])
 
@@ -166,13 +161,6 @@ def test_command_opens_the_folder_of_the_run(here: Path, monkeypatch: pytest.Mon
     assert 1 == len(asked)
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
-
-
 def heard() -> None:
     """Let a new process hear the signals that a shell makes its jobs in the background ignore."""
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -180,14 +168,17 @@ def heard() -> None:
 
 
 @pytest.fixture
-def started(here: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`perfkit lab` as a process, with settings of its own."""
+def started(here: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """`perfkit lab` as a process, with settings of its own, and its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
     folders = {f"JUPYTER_{name}_DIR": str(here / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     options = [f"--port={port}", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.token={TOKEN}"]
     command = [sys.executable, "-m", "perfkit", "lab", "--no-browser", *(f"--jupyter={option}" for option in options)]
     with (here / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **folders}, stdout=log, stderr=log, preexec_fn=heard)
-        yield process
+        yield process, port
     for left in (*psutil.Process(process.pid).children(recursive=True), process) if process.poll() is None else ():
         left.kill()
     process.wait()
@@ -217,13 +208,12 @@ def command_of(process: psutil.Process) -> str:
     [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.matrix)],  # as SIGTERM
     ids=lambda number: number.name,
 )
-def test_a_signal_ends_jupyterlab_and_its_kernels(
-    started: subprocess.Popen[bytes], port: int, number: signal.Signals
-) -> None:
+def test_a_signal_ends_jupyterlab_and_its_kernels(started: Any, number: signal.Signals) -> None:
+    process, port = started
     ask(port, "GET", "status")
     ask(port, "POST", "kernels")
-    children = psutil.Process(started.pid).children(recursive=True)
+    children = psutil.Process(process.pid).children(recursive=True)
     assert any("ipykernel_launcher" in command for command in map(command_of, children))
-    started.send_signal(number)
-    assert 0 == started.wait(LIMIT)
+    process.send_signal(number)
+    assert 0 == process.wait(LIMIT)
     assert [] == [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_every_figure_of_a_run_has_a_cell_and_a_table(name: str, profiles: Path)
     assert [] == unlinked(perfkit.select(perfkit.load(profiles / name)))
 
 
-def test_figures_of_no_real_capture_have_a_cell() -> None:
+def test_figures_that_no_real_capture_has_lead_to_a_cell() -> None:
     assert [] == unlinked(perfkit.select(leaking(100))), "memory that grows"
     run = perfkit.load(sample())
     facts = diagnosis.verdict.facts(diagnosis.verdict.attempted(run, run))
@@ -75,7 +75,7 @@ def is_analysis(name: str) -> bool:
     return found is not None and hasattr(import_module(found.name), function)
 
 
-def test_sources_are_listed_and_exist() -> None:
+def test_sources_and_what_cells_show_are_listed_and_exist() -> None:
     # A figure of a new analysis needs a source that says its tables, also where no run at hand has that figure.
     texts = [text.replace("\\", "") for text in _texts()]
     named = {text for text in texts if SOURCE.fullmatch(text) and any(map(is_analysis, ANALYSIS.findall(text)))}
@@ -83,9 +83,6 @@ def test_sources_are_listed_and_exist() -> None:
     assert {"gaps.idle_gaps", "KERNELS, COPIES; timeline.busy"} <= named
     assert [] == [one for one in SOURCES.values() if one.analysis and not is_analysis(one.analysis)]
     assert {table.rpartition("/")[2] for one in SOURCES.values() for table in one.tables} <= set(TABLES)
-
-
-def test_what_a_cell_shows_exists() -> None:
     # Each name in a cell's metadata is an analysis or a table of some source, or an id that perfkit gives a figure.
     known = {name for one in SOURCES.values() for name in (one.analysis, *one.tables)}
     ids = [re.compile(text) for text in set(_texts()) if re.search("[a-z]{2}", text) and " " not in text]
@@ -227,80 +224,67 @@ class Page:
         self.links = [(" ".join(tag.get("class", [])), tag.get("href", "")) for tag in soup("a")]
 
 
-@dataclass(frozen=True)
-class Made:
-    """A report: its folder, `summary.json`, and by their file names its pages and executed notebooks."""
-
-    kind: str
-    folder: Path
-    summary: dict[str, Any]
-    pages: dict[str, Page]
-    notebooks: dict[str, nbformat.NotebookNode]
-
-    def shown(self) -> list[str]:
-        outputs = (out for made in self.notebooks.values() for cell in made.cells for out in cell.get("outputs", []))
-        return [output["data"].get("text/html", "") for output in outputs if "data" in output]
-
-
-@pytest.fixture(scope="module", params=REPORTS)
-def made(request: pytest.FixtureRequest, profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    run, baseline, _ = REPORTS[request.param]
-    out = built(profiles / run, tmp_path_factory.mktemp("crawled"), baseline=baseline and profiles / baseline)
+@pytest.mark.parametrize("kind", REPORTS)
+def test_no_link_of_a_report_is_dead(kind: str, profiles: Path, tmp_path: Path) -> None:
+    run, baseline, known = REPORTS[kind]
+    out = built(profiles / run, tmp_path, baseline=baseline and profiles / baseline)
     pages = {path.name: Page(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.html"))}
-    notebooks = {path.name: nbformat.read(path, as_version=4) for path in (out / "notebooks").glob("*.ipynb")}
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return Made(request.param, out, summary, pages, notebooks)
+    assert known in summary["figures"]
+    _check_pages(out, pages)
+    _check_figures(out, pages, summary["figures"])
+    _check_notebooks(out, summary)
 
 
-def test_no_link_of_the_pages_is_dead(made: Made) -> None:
-    assert {"index.html"} < set(made.pages)
-    for name, page in made.pages.items():
+def _check_pages(out: Path, pages: dict[str, Page]) -> None:
+    assert {"index.html"} < set(pages)
+    for name, page in pages.items():
         assert len(page.ids) == len(set(page.ids))
         hrefs = {href for _, href in page.links if not href.startswith("data:text/csv")}
         led = [(href.partition("#")[0] or name, href.partition("#")[2]) for href in hrefs]
-        assert [] == [file for file, _ in led if not (made.folder / file).is_file()]
-        assert [] == [(file, anchor) for file, anchor in led if anchor and anchor not in made.pages[file].ids]
-        assert set(made.pages) <= {file for file, _ in led}, "each page leads to all others"
-    back = {href for name, page in made.pages.items() for _, href in page.links if name != "index.html"}
+        assert [] == [file for file, _ in led if not (out / file).is_file()]
+        assert [] == [(file, anchor) for file, anchor in led if anchor and anchor not in pages[file].ids]
+        assert set(pages) <= {file for file, _ in led}, "each page leads to all others"
+    back = {href for name, page in pages.items() for _, href in page.links if name != "index.html"}
     assert any(href.startswith("index.html#figure-") for href in back), "a cell leads back to the number"
-    text = "".join((made.folder / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
+    text = "".join((out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
     found = re.findall(r"(?<!\\)\]\(([^)]+)\)", text)
     assert found
     for link in found:
         path, _, anchor = link.partition("#")
-        assert (made.folder / path).is_file()
-        assert not anchor or anchor in made.pages[path].ids
+        assert (out / path).is_file()
+        assert not anchor or anchor in pages[path].ids
 
 
-def test_every_figure_says_its_cell_and_tables(made: Made) -> None:
-    figures = made.summary["figures"]
-    assert REPORTS[made.kind][2] in figures
+def _check_figures(out: Path, pages: dict[str, Page], figures: dict[str, Any]) -> None:
     for id, figure in figures.items():
         assert figure["cell"], id
         assert figure["tables"] or figure["source"] == "compare.figures", id
-        assert all((made.folder / path).is_file() for path in figure["tables"]), id
+        assert all((out / path).is_file() for path in figure["tables"]), id
     cells = [figure["cell"] for figure in figures.values()]
     shown = {f"{links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']}" for cell in cells}
-    ids = {f"{name}#{id}" for name, page in made.pages.items() for id in page.ids}
-    led = {href for page in made.pages.values() for style, href in page.links if style == FIGURE}
+    ids = {f"{name}#{id}" for name, page in pages.items() for id in page.ids}
+    led = {href for page in pages.values() for style, href in page.links if style == FIGURE}
     assert led <= ids
     assert led & shown
 
 
-def test_numbers_of_the_notebooks_are_links_to_cells_and_files(made: Made) -> None:
-    texts = made.shown()
+def _check_notebooks(out: Path, summary: dict[str, Any]) -> None:
+    notebooks = {path.name: nbformat.read(path, as_version=4) for path in (out / "notebooks").glob("*.ipynb")}
+    outputs = [each for notebook in notebooks.values() for cell in notebook.cells for each in cell.get("outputs", [])]
+    texts = [output["data"].get("text/html", "") for output in outputs if "data" in output]
     tables = [text for text in texts if '<th scope="col">figure</th><th scope="col">value</th>' in text]
     rows = [row for table in tables for row in re.findall(r"<tr><td>.*?</tr>", table)]
     assert [] == [row for row in rows if f'<a class="{FIGURE}"' not in row]
     told = [evidence for text in texts for evidence in re.findall(r">Evidence: (.*?)(?:<br>|</div>)", text)]
     assert [] == [evidence for evidence in told if f'<a class="{FIGURE}"' not in evidence]
-    first = {finding["title"] for finding in made.summary["summary"]["ranking"][:3]}
-    reasons = [finding for finding in made.summary["findings"] if finding["evidence"] and finding["title"] in first]
+    first = {finding["title"] for finding in summary["summary"]["ranking"][:3]}
+    reasons = [finding for finding in summary["findings"] if finding["evidence"] and finding["title"] in first]
     assert len(reasons) == sum(len(re.findall(r">why</a>", text)) for text in texts)
-    ids = {name: {cell.id for cell in notebook.cells} for name, notebook in made.notebooks.items()}
+    ids = {name: {cell.id for cell in notebook.cells} for name, notebook in notebooks.items()}
     for style, href in (link for text in texts for link in Page(text).links):
         if style == FIGURE:
             name, _, cell = href.partition("#cell-id=")
             assert cell in ids[name]
         elif style == "perfkit-data":
-            assert (made.folder / "notebooks" / href).is_file()
+            assert (out / "notebooks" / href).is_file()
