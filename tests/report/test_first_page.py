@@ -257,22 +257,17 @@ def test_a_failed_run_says_so_first_whatever_else_is_found(profiles: Path) -> No
     assert "no problem" in report.first_steps([], {}, ended).text
 
 
-def test_first_steps_save_time() -> None:
-    much, unknown, little = (finding("idle", *gain) for gain in ((2, 3), (1, math.inf), (1, 1.005)))
-    assert [much, unknown] == leading([little, unknown, much])
-    assert [little] == leading([little, replace(little, title="another")])
-
-
-def test_time_saved_is_that_of_a_step() -> None:
+def test_gains_in_time_and_words() -> None:
     # Of a step of 100 ms: 2x saves 50 ms, 4x 75 ms; without steps it is that of the run.
     step = Figure("step_median_ns", "Median step", 100e6, "ns", "", "")
     span = Figure("span_ns", "Span", 2e9, "ns", "", "")
     assert "50.0 ms to 75.0 ms per step" == saved(Gain(2, 4, ""), {"step_median_ns": step, "span_ns": span})
     assert "1.50 s per run" == saved(Gain(1, 4, ""), {"span_ns": span})
     assert "" == saved(Gain(1, 1.005, ""), {"span_ns": span})
-
-
-def test_gains_in_words() -> None:
+    # What saves less than 1 % is no first step, unless it is all there is.
+    much, unknown, little = (finding("idle", *gain) for gain in ((2, 3), (1, math.inf), (1, 1.005)))
+    assert [much, unknown] == leading([little, unknown, much])
+    assert [little] == leading([little, replace(little, title="another")])
     # A narrow range is one number; a bound above 10x without a replay is no promise.
     said = {(2.0, 2.1): "about 2.0 times faster", (1.05, 1.3): "1.05 to 1.3 times faster", (1.0, 1.0): ""}
     said |= {(1.0, 1.03): "at most 3.0 % faster", (1.0, 1.001): "saves less than 1 %"}
