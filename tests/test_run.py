@@ -233,18 +233,14 @@ def test_what_two_tools_recorded_is_counted_once() -> None:
     assert 1 == len(run.api_calls)
     assert 2 == len(run.capture)
     first, second = READERS[:2]
-    run = Run([profile(second, SAMPLES=sampled("power_w", "clock_hz")), profile(first, SAMPLES=sampled("power_w"))])
+    both = samples(power_w=[1], clock_hz=[1])
+    run = Run([profile(second, SAMPLES=both), profile(first, SAMPLES=samples(power_w=[1]))])
     assert ["clock_hz", "power_w"] == sorted(run.samples["metric"])
 
 
 def test_tables_are_read_once_and_when_first_asked_for() -> None:
     reads: list[str] = []
-
-    def read() -> pd.DataFrame:
-        reads.append("KERNELS")
-        return kernels({"start_ns": 0, "dur_ns": 1})
-
-    run = Run([replace(profile(), loaders={"KERNELS": read})])
+    run = Run([replace(profile(), loaders={"KERNELS": lambda: reads.append("KERNELS") or kernels()})])
     assert [] == reads
     assert run.kernels is run.kernels
     assert ["KERNELS"] == reads
@@ -284,13 +280,8 @@ def test_files_of_one_capture_are_read_as_one(tmp_path: Path) -> None:
     assert database == given.path
 
 
-def sampled(*metrics: str) -> pd.DataFrame:
-    """SAMPLES in which each of these metrics was read once, as 1."""
-    return SAMPLES.make(pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": 5, "metric": metrics, "value": 1.0}))
-
-
 def test_ranks_are_those_the_files_state() -> None:
-    third, first = (profile(about={"rank": rank}, SAMPLES=sampled("power_w")) for rank in (3, 1))
+    third, first = (profile(about={"rank": rank}, SAMPLES=samples(power_w=[1])) for rank in (3, 1))
     assert [1, 3] == sorted(Run([third, first]).samples["rank"])
     assert [0, 1] == sorted(Run([third, third]).samples["rank"])
     assert [0, 1] == sorted(Run([third, replace(first, rank=None)]).samples["rank"])
