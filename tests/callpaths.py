@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from perfkit.schema import Table
 from perfkit.tables import CALL_METRICS, CALLTREE, THREAD_METRICS, THREADS, TRACE
 
 MAIN, WORKER = "main thread", "application thread"
@@ -26,28 +27,24 @@ def calltree(*rows: dict[str, object]) -> pd.DataFrame:
     return CALLTREE.make(pd.DataFrame(list(known.values()), columns=CALLTREE.column_names))
 
 
+def _made(table: Table, columns: str, rows: tuple[tuple[object, ...], ...], **more: object) -> pd.DataFrame:
+    return table.make(pd.DataFrame(rows, columns=columns.split()).assign(rank=0, **more))
+
+
 def call_metrics(*rows: tuple[int, str, str, float, float]) -> pd.DataFrame:
-    """CALL_METRICS from (node, metric, unit, inclusive, exclusive)."""
-    frame = pd.DataFrame(rows, columns=["node", "metric", "unit", "inclusive", "exclusive"])
-    return CALL_METRICS.make(frame.assign(rank=0))
+    return _made(CALL_METRICS, "node metric unit inclusive exclusive", rows)
 
 
 def threads(*rows: tuple[int, str, str]) -> pd.DataFrame:
-    """THREADS from (thread, kind, name)."""
-    frame = pd.DataFrame(rows, columns=["thread", "kind", "name"])
-    return THREADS.make(frame.assign(rank=0, mpi_rank=pd.NA))
+    return _made(THREADS, "thread kind name", rows, mpi_rank=pd.NA)
 
 
 def thread_metrics(*rows: tuple[int, str, str, str, float]) -> pd.DataFrame:
-    """THREAD_METRICS from (thread, entry, metric, unit, inclusive)."""
-    frame = pd.DataFrame(rows, columns=["thread", "entry", "metric", "unit", "inclusive"])
-    return THREAD_METRICS.make(frame.assign(rank=0))
+    return _made(THREAD_METRICS, "thread entry metric unit inclusive", rows)
 
 
 def trace(*rows: tuple[int, int, int, int, bool]) -> pd.DataFrame:
-    """TRACE from (thread, start_ns, dur_ns, node, ended)."""
-    frame = pd.DataFrame(rows, columns=["thread", "start_ns", "dur_ns", "node", "ended"])
-    return TRACE.make(frame.assign(rank=0))
+    return _made(TRACE, "thread start_ns dur_ns node ended", rows)
 
 
 def toy_tree() -> pd.DataFrame:

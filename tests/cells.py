@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -16,7 +18,7 @@ from nbformat.v4 import new_output
 from traitlets.config import Config
 
 import perfkit
-from perfkit import diagnosis
+from perfkit import diagnosis, report
 from perfkit.report.links import cells, place
 from perfkit.report.notebooks import LIVE, NEEDS, answering, folder, recorded
 from perfkit.selection import Selection
@@ -74,10 +76,16 @@ def execute(name: str, **parameters: Any) -> Executed:
 
 def execute_all(names: Iterable[str], **parameters: Any) -> dict[str, Executed]:
     """Run several notebooks that share what they load and select, so that the diagnosis is made once for all."""
+    with _sharing():
+        return {name: execute(name, **parameters) for name in names}
+
+
+@contextmanager
+def _sharing() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for function in (perfkit.load, perfkit.select):
             patch.setattr(perfkit, function.__name__, _shared(function))
-        return {name: execute(name, **parameters) for name in names}
+        yield
 
 
 def _shared(made: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,26 +127,39 @@ def _needs(tags: list[str]) -> Iterator[str]:
 
 
 def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Any]:
-    """Do what `perfkit.report.notebooks.execute` does, without kernels: one after the other, in this process."""
+    """Do what `perfkit.report.notebooks.execute` does, without kernels: one after the other, in this process.
+
+    The notebooks share what they load and select, as in `execute_all`.
+    """
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     executed = {}
     try:
-        for name in names:
-            shell.reset(new_session=False)
-            notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
-            for cell in notebook.cells:
-                if cell.cell_type == "code":
-                    results: list[Any] = []
-                    shell.display_trap.hook = results.append
-                    with capture_output() as captured:
-                        shell.run_cell(cell.source).raise_error()
-                        formatted = [shell.display_formatter.format(each) for each in results if each is not None]
-                    shown = [*((each.data, each.metadata) for each in captured.outputs), *formatted]
-                    cell.outputs = [new_output("display_data", data, metadata=about) for data, about in shown if data]
+        with _sharing():
+            for name in names:
+                shell.reset(new_session=False)
+                executed[name] = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
+                for cell in (cell for cell in executed[name].cells if cell.cell_type == "code"):
+                    _show(cell, shell)
                     if "parameters" in cell.metadata.get("tags", []):
                         shell.user_ns.update((key, value) for key, value in parameters.items() if key in shell.user_ns)
-            executed[name] = notebook
-            done(name)
+                done(name)
     finally:
         InteractiveShell.clear_instance()
     return executed
+
+
+def _show(cell: nbformat.NotebookNode, shell: InteractiveShell) -> None:
+    results: list[Any] = []
+    shell.display_trap.hook = results.append
+    with capture_output() as captured:
+        shell.run_cell(cell.source).raise_error()
+        formatted = [shell.display_formatter.format(each) for each in results if each is not None]
+    shown = [*((each.data, each.metadata) for each in captured.outputs), *formatted]
+    cell.outputs = [new_output("display_data", data, metadata=about) for data, about in shown if data]
+
+
+def built(profile: Path, folder: Path, **options: Any) -> Path:
+    """The folder of a report that is made without kernels, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.report.notebooks.execute", outputs)
+        return report.build(profile, folder / "report", **options).parent

@@ -60,7 +60,6 @@ class Database:
         self.profiles = list(self._profiles())
 
     def at(self, file: str, fmt: str, offset: int) -> tuple[Any, ...]:
-        """Unpack little-endian fields."""
         return struct.unpack_from("<" + fmt, self.files[file], offset)
 
     def string(self, offset: int) -> str | None:
@@ -82,13 +81,11 @@ class Database:
 
     @property
     def title(self) -> tuple[str | None, str | None]:
-        """Title and description."""
         at = self.sections["meta.db"][0][1]
         return self.pointed(at), self.pointed(at + 8)
 
     @property
     def kinds(self) -> list[str | None]:
-        """Names of the kinds of identity."""
         names, count = self.at("meta.db", "QB", self.sections["meta.db"][1][1])
         return [self.pointed(names + 8 * i) for i in range(count)]
 
@@ -131,13 +128,8 @@ class Database:
         end = at + 8 * words
         if flags & 1:
             name, module, offset, file, line = self.at("meta.db", "QQQQI", self.at("meta.db", "Q", at)[0])
-            found |= {
-                "name": self.string(name),
-                "file": file and self.pointed(file + 8),
-                "line": line,
-                "offset": offset,
-            }
-            found["function_module"] = module and self.pointed(module + 8)
+            found |= {"name": self.string(name), "file": file and self.pointed(file + 8), "line": line}
+            found |= {"offset": offset, "function_module": module and self.pointed(module + 8)}
             at += 8
         if flags & 2:
             file, line = self.at("meta.db", "QI", at)
@@ -153,8 +145,7 @@ class Database:
     def _profiles(self) -> Iterator[Profile]:
         first, count, size = self.at("profile.db", "QIB", self.sections["profile.db"][0][1])
         for i in range(count):
-            fields = self.at("profile.db", "QQI4xQQI", first + size * i)
-            total, values, contexts, indices, identity, flags = fields
+            total, values, contexts, indices, identity, flags = self.at("profile.db", "QQI4xQQI", first + size * i)
             starts = [self.at("profile.db", "IQ", indices + 12 * j) for j in range(contexts)] + [(0, total)]
             assert [c for c, _ in starts[:-1]] == sorted({c for c, _ in starts[:-1]})
             found = {}
@@ -193,7 +184,6 @@ class Database:
         return found
 
     def span(self) -> tuple[int, int]:
-        """First and last time that `trace.db` states."""
         *_, first, last = self.at("trace.db", "QIB3xQQ", self.sections["trace.db"][0][1])
         return first, last
 
@@ -205,5 +195,4 @@ class Database:
         return defaultdict(float, values)
 
     def entries(self) -> dict[str, int]:
-        """Entry points: name to context."""
         return {str(c.name): number for number, c in self.contexts.items() if c.kind == "entry"}

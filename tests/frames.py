@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
+from perfkit.profile import Profile
+from perfkit.tables import API_CALLS, CAPTURE, COPIES, KERNELS, OS_CALLS, RANGES
 
-_KERNEL = {
-    "rank": 0,
-    "gpu": 0,
-    "process": 1,
-    "stream": 7,
-    "name": "work",
-    "full_name": None,
-    "family": "other",
-    "correlation": -1,
-    "grid_blocks": 1,
-    "block_threads": 128,
-    "registers": 32,
-    "shared_bytes": 0,
-    "in_graph": False,
-}
-_COPY = {
-    "rank": 0,
-    "gpu": 0,
-    "process": 1,
-    "stream": 7,
-    "direction": "H2D",
-    "bytes": 0,
-    "src_memory": "pinned",
-    "dst_memory": "device",
-    "peer_gpu": -1,
-    "correlation": -1,
-}
+_PLACE = {"rank": 0, "gpu": 0, "process": 1, "stream": 7}
+_KERNEL = {**_PLACE, "name": "work", "full_name": None, "family": "other", "correlation": -1, "grid_blocks": 1}
+_KERNEL |= {"block_threads": 128, "registers": 32, "shared_bytes": 0, "in_graph": False}
+_COPY = {**_PLACE, "direction": "H2D", "bytes": 0, "src_memory": "pinned", "dst_memory": "device", "peer_gpu": -1}
+_COPY |= {"correlation": -1}
 _CALL = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": -1}
 _OS_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "read"}
 _RANGE = {"rank": 0, "process": 1, "thread": 1, "name": "range", "domain": "", "kind": "push_pop", "depth": 0}
@@ -54,23 +34,29 @@ def kernels(*spans: dict[str, Any]) -> pd.DataFrame:
 
 
 def copies(*spans: dict[str, Any]) -> pd.DataFrame:
-    """COPIES with one row per dict (at least start_ns and dur_ns)."""
     return COPIES.make(_rows(_COPY, spans))
 
 
 def api_calls(*spans: dict[str, Any]) -> pd.DataFrame:
-    """API_CALLS with one row per dict (at least start_ns and dur_ns)."""
     return API_CALLS.make(_rows(_CALL, spans))
 
 
 def os_calls(*spans: dict[str, Any]) -> pd.DataFrame:
-    """OS_CALLS with one row per dict (at least start_ns and dur_ns)."""
     return OS_CALLS.make(_rows(_OS_CALL, spans))
 
 
 def ranges(*spans: dict[str, Any]) -> pd.DataFrame:
-    """RANGES with one row per dict (at least start_ns and dur_ns)."""
     return RANGES.make(_rows(_RANGE, spans))
+
+
+def profile(
+    reader: str = "nsys", name: str = "", t0: int | None = 0, dur_ns: int = 0, about: Any = (), **tables: pd.DataFrame
+) -> Profile:
+    """A profile as a reader returns it, of tables that are there already; `about` are its other fields."""
+    path = name or f"{reader}.file"
+    row = {"rank": 0, "tool": reader, "tool_version": "", "path": path, "t0_unix_ns": t0, "dur_ns": dur_ns}
+    loaders = {table: (lambda frame=frame: frame) for table, frame in tables.items()}
+    return Profile(reader, Path(path), CAPTURE.make(pd.DataFrame([row])), loaders, **dict(about))
 
 
 def tuples(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

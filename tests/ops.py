@@ -79,9 +79,5 @@ def random_launches(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Kernels launched at random on these threads."""
     random = np.random.default_rng(seed)
     rows = random.integers(0, (2, 2, 1100, 1500, 50), (300, 5)).tolist()
-    return launched(
-        *(
-            launch(at, start, dur, f"k{start % 5}", rank=rank, thread=thread + 1)
-            for rank, thread, at, start, dur in rows
-        )
-    )
+    found = (launch(at, start, dur, f"k{start % 5}", rank=r, thread=thread + 1) for r, thread, at, start, dur in rows)
+    return launched(*found)

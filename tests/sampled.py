@@ -33,7 +33,6 @@ def together(*tables: pd.DataFrame) -> pd.DataFrame:
 def devices(*names: str, memory_bytes: int | None = None) -> pd.DataFrame:
     """DEVICES of rank 0 with these names, numbered from 0."""
     unknown = {"compute_capability": "", "sm_count": None, "memory_bytes_per_s": np.nan, "clock_hz": np.nan}
-    rows = [
-        {"rank": 0, "gpu": gpu, "name": name, "memory_bytes": memory_bytes, **unknown} for gpu, name in enumerate(names)
-    ]
+    unknown |= {"rank": 0, "memory_bytes": memory_bytes}
+    rows = [{"gpu": gpu, "name": name, **unknown} for gpu, name in enumerate(names)]
     return DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names))

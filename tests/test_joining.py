@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import kernels
+from frames import kernels, profile
 from sampled import devices, samples
 
 import perfkit
@@ -17,7 +16,7 @@ from perfkit.joining import contradictions, members
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
 from perfkit.selection import select
-from perfkit.tables import CAPTURE, COLLECTIVES
+from perfkit.tables import COLLECTIVES
 
 DAY_NS = 24 * 3600 * 10**9
 T4 = "nsys/Lianhang666__gpu4__report2.sqlite"
@@ -25,25 +24,19 @@ A100 = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
 PATHS = "hpctoolkit/hpctoolkit-leo-nvidia-database"
 
 
-def profile(
-    reader: str, tables: Mapping[str, pd.DataFrame] | None = None, *, start_ns: int | None = None, dur_ns: int = 10**9
-) -> Profile:
-    """What a reader returned, with the wall clock at its start."""
-    row = {"rank": 0, "tool": reader, "tool_version": "", "path": reader, "t0_unix_ns": start_ns, "dur_ns": dur_ns}
-    loaders = {name: (lambda frame=frame: frame) for name, frame in (tables or {}).items()}
-    return Profile(reader, Path(reader), CAPTURE.make(pd.DataFrame([row])), loaders)
+def recorded(reader: str = "nsys", t0: int | None = None, **tables: pd.DataFrame) -> Profile:
+    """What a reader returned of 1 s, with the wall clock at its start."""
+    return profile(reader, reader, t0, 10**9, **tables)
 
 
 def reasons(one: Profile, *others: Profile) -> list[str]:
-    """Why a profile does not belong to others."""
     return list(contradictions(one, others))
 
 
 def benchmark(ranks: int) -> Profile:
-    """A benchmark of collectives by so many ranks."""
     told = {"rank": 0, "gpu": -1, "operation": "all_reduce", "bytes": 8, "dtype": "float", "dur_ns": 9.0}
     frame = pd.DataFrame([{**told, "ranks": ranks, "source": "benchmark"}]).reindex(columns=COLLECTIVES.column_names)
-    return profile("nccl", {"COLLECTIVES": COLLECTIVES.make(frame)})
+    return recorded("nccl", COLLECTIVES=COLLECTIVES.make(frame))
 
 
 @pytest.mark.parametrize(
@@ -55,75 +48,53 @@ def test_recordings_far_apart(reader: str, days: int, apart: str) -> None:
 
     The timeline lasts 1 s, so that what begins 31 days after its start begins 31 days less 1 s after its end.
     """
-    timeline = profile("nsys", start_ns=0)
-    found = reasons(profile(reader, start_ns=days * DAY_NS + 10**9), timeline)
+    timeline = recorded(t0=0)
+    found = reasons(recorded(reader, t0=days * DAY_NS + 10**9), timeline)
     assert ([f"it was recorded {apart}"] if apart else []) == found
-    assert [] == reasons(profile(reader), timeline)
+    assert [] == reasons(recorded(reader), timeline)
 
 
-@pytest.mark.parametrize(
-    ("name", "apart"),
-    [("Tesla T4", True), ("A100-SXM4-80GB", False), ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", False), ("0x73df", False)],
-)
-def test_names_of_gpus(name: str, apart: bool) -> None:
-    """Another model is another machine; without the maker, as a slice or as an identifier it can be the same GPU."""
-    timeline = profile("nsys", {"DEVICES": devices("NVIDIA A100-SXM4-80GB")})
-    found = reasons(profile("ncu", {"DEVICES": devices(name)}), timeline)
-    assert ([f"its GPU is {name}, that of the others NVIDIA A100-SXM4-80GB"] if apart else []) == found
-
-
-def test_ranks_may_have_different_gpus() -> None:
-    """Two timelines are two ranks, and a cluster can have two kinds of GPUs."""
-    tables = [
-        {"DEVICES": devices(name), "KERNELS": kernels({"start_ns": 0, "dur_ns": 1})}
-        for name in ("Tesla T4", "NVIDIA A100-SXM4-80GB")
-    ]
-    assert [] == reasons(profile("nsys", tables[0]), profile("nsys", tables[1]))
-
-
-@pytest.mark.parametrize(("watts", "apart"), [(105, False), (106, True)])
-def test_a_log_of_more_power_than_the_gpu_has(watts: float, apart: bool) -> None:
-    """A T4 is of 70 W (its data sheet): half as much again may be a raised limit, 106 W are another GPU."""
-    timeline = profile("nsys", {"DEVICES": devices("Tesla T4")})
-    found = reasons(profile("nvidia_smi", {"SAMPLES": samples(power_w=[7, watts])}), timeline)
-    assert (["it reads 106 W, and Tesla T4 draws up to 70.0 W (data sheet)"] if apart else []) == found
+def test_gpus_of_other_machines() -> None:
+    # Without the maker, as a slice or as an identifier it can be the same GPU.
+    a100 = "NVIDIA A100-SXM4-80GB"
+    names = {"A100-SXM4-80GB": False, f"{a100} MIG 1g.10gb": False, "0x73df": False, "Tesla T4": True}
+    for name, apart in names.items():
+        found = reasons(recorded("ncu", DEVICES=devices(name)), recorded(DEVICES=devices(a100)))
+        assert ([f"its GPU is {name}, that of the others {a100}"] if apart else []) == found
+    # Two timelines are two ranks, and a cluster can have two kinds of GPUs.
+    work = kernels({"start_ns": 0, "dur_ns": 1})
+    one, other = (recorded(DEVICES=devices(name), KERNELS=work) for name in ("Tesla T4", a100))
+    assert [] == reasons(one, other)
+    # A T4 is of 70 W (its data sheet): half as much again may be a raised limit, 106 W are another GPU.
+    said = "it reads 106 W, and Tesla T4 draws up to 70.0 W (data sheet)"
+    for watts, apart in ((105, []), (106, [said])):
+        log = recorded("nvidia_smi", SAMPLES=samples(power_w=[7, watts]))
+        assert apart == reasons(log, recorded(DEVICES=devices("Tesla T4")))
 
 
 def test_collectives_of_eight_ranks_beside_one_gpu() -> None:
-    """One GPU that launched no collective is not of eight ranks; one that did, or two GPUs, can be."""
-    alone = profile("nsys", {"KERNELS": kernels({"family": "gemm", "start_ns": 0, "dur_ns": 1})})
+    alone = recorded(KERNELS=kernels({"family": "gemm", "start_ns": 0, "dur_ns": 1}))
     said = "its collectives are of 8 ranks, and the one GPU of nsys launched no collective"
     assert [said] == reasons(benchmark(8), alone)
     assert [] == reasons(benchmark(1), alone)
-    assert [] == reasons(
-        benchmark(8), profile("nsys", {"KERNELS": kernels({"family": "communication", "start_ns": 0, "dur_ns": 1})})
-    )
-    assert [] == reasons(
-        benchmark(8),
-        profile("nsys", {"KERNELS": kernels(*({"gpu": gpu, "start_ns": 0, "dur_ns": 1} for gpu in (0, 1)))}),
-    )
+    for rows in ([{"family": "communication"}], [{"gpu": 0}, {"gpu": 1}]):
+        some = kernels(*({"start_ns": 0, "dur_ns": 1, **row} for row in rows))
+        assert [] == reasons(benchmark(8), recorded(KERNELS=some))
 
 
 def test_a_timeline_stays_and_the_rest_is_compared_with_it() -> None:
-    """Logs that come first in the folder are compared with the timeline; the order of what stays is that of the files.
-
-    The log and the report are 40 days after the timeline: each is left out with a note; a path that the user named is
-    refused.
-    """
-    log, report = (profile(reader, start_ns=40 * DAY_NS) for reader in ("nvidia_smi", "ncu"))
-    timeline, bare = profile("nsys", start_ns=0), profile("torch_trace")
+    log, report = (recorded(reader, t0=40 * DAY_NS) for reader in ("nvidia_smi", "ncu"))
+    timeline, bare = recorded(t0=0), recorded("torch_trace")
     notes: list[str] = []
     assert [bare, timeline] == members([log, bare, report, timeline], (), notes)
     assert ["ncu: kept apart from nsys", "nvidia_smi: kept apart from nsys"] == [n.partition(",")[0] for n in notes]
     assert all(note.endswith("on the same machine") for note in notes)
-    with pytest.raises(
-        PerfkitError, match=r"^ncu: does not belong to one run with nsys: it was recorded 40 days after"
-    ):
+    said = r"^ncu: does not belong to one run with nsys: it was recorded 40 days after"
+    with pytest.raises(PerfkitError, match=said):
         members([log, report, timeline], {Path("ncu")}, [])
 
 
 def folder(at: Path, profiles: Path, *parts: str) -> Path:
-    """A folder of links to captures."""
     for part in parts:
         (at / part.rpartition("/")[2]).symlink_to(profiles / part)
     return at
@@ -163,11 +134,10 @@ def test_real_captures_of_other_runs(timeline: str, other: str, reason: str, tmp
 
 
 def test_few_launches_of_the_same_kernel(profiles: Path) -> None:
-    """3 launches of xcompute (GKER:COUNT) beside 300 of it can be a part of the run, beside 301 hardly."""
     (paths,) = perfkit.load(profiles / PATHS).profiles
     for count, found in ((300, []), (301, ["it has 3 kernel launches, nsys 301"])):
         rows = [{"full_name": "void xcompute<double>(double*)", "start_ns": at, "dur_ns": 1} for at in range(count)]
-        assert found == reasons(paths, profile("nsys", {"KERNELS": kernels(*rows)}))
+        assert found == reasons(paths, recorded(KERNELS=kernels(*rows)))
 
 
 @pytest.mark.parametrize(
@@ -181,12 +151,10 @@ def test_few_launches_of_the_same_kernel(profiles: Path) -> None:
     ],
 )
 def test_real_captures_of_one_run_stay_joined(parts: tuple[str, ...], profiles: Path) -> None:
-    """A timeline and counters, two ranks, two logs: each pair was recorded of one program by its owner."""
     assert len(parts) == len(perfkit.load([profiles / part for part in parts]).profiles)
 
 
 def test_the_sample_stays_joined() -> None:
-    """The MLP's timeline, counters and trace were made of one program, two hours apart."""
     run = perfkit.load(sample().parent / "mlp_a100")
     assert ["ncu", "nsys", "torch_trace"] == sorted(each.reader for each in run.profiles)
     assert not [note for note in run.notes if "kept apart" in note]

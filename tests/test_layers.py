@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import pytest
 
 import perfkit
 from perfkit.profile import KINDS
@@ -29,18 +28,11 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("options", "cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)
-HOMES = {
-    "hatchet": "readers",
-    "adbc_driver_sqlite": "readers",
-    "altair": "charts",
-    "ipywidgets": "widgets",
-    "papermill": "report",
-    "nbconvert": "report",
-    "dask": "parallel",
-    "distributed": "parallel",
-    "torch": "workloads",
-    "click": "cli|options",
-}
+HOMES = {"altair": "charts", "ipywidgets": "widgets", "torch": "workloads", "click": "cli|options"}
+HOMES |= dict.fromkeys(("hatchet", "adbc_driver_sqlite"), "readers") | dict.fromkeys(
+    ("dask", "distributed"), "parallel"
+)
+HOMES |= dict.fromkeys(("papermill", "nbconvert"), "report")
 PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAYERS) for i, part in enumerate(layer)}
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -69,7 +61,6 @@ def is_allowed(importer: str, name: str) -> bool:
 
 
 def test_imports_point_down() -> None:
-    """A module imports its own part, what is below it, and libraries that live with it."""
     assert set() == {part_of(file) for file in MODULES} - {*PLACES}, "parts of perfkit that are in no layer"
     assert [] == [
         f"{file.relative_to(ROOT)}, line {line}: {name}"
@@ -83,7 +74,6 @@ BETWEEN = ("__init__", "text")  # of readers, but none: their list, and what all
 
 
 def test_a_reader_does_not_import_a_reader() -> None:
-    """Each reader knows the tables and nothing of the other readers."""
     for file in (ROOT / "readers").rglob("*.py"):
         own = file.relative_to(ROOT / "readers").parts[0].removesuffix(".py")
         others = [n for _, n in imports(file) if n.startswith("perfkit.readers.")]
@@ -95,7 +85,6 @@ NAMED = ("readers", "simulate", "workloads")  # parts that may name a reader; wo
 
 
 def test_no_part_but_readers_names_a_reader() -> None:
-    """Whoever asks for a KIND works with readers from outside too; docs and messages name tools, not readers."""
     found = [
         f"{file.relative_to(ROOT)}:{node.lineno}: {node.value}"
         for file in MODULES
@@ -107,21 +96,12 @@ def test_no_part_but_readers_names_a_reader() -> None:
 
 
 def test_tags_of_cells_name_tables_and_kinds() -> None:
-    """What a notebook or a cell needs is a table, a kind of a capture, several ranks, or a baseline."""
     named = {need for needs in NOTEBOOKS.values() for need in needs}
     for notebook in folder().rglob("*.ipynb"):
         for cell in nbformat.read(notebook, as_version=4).cells:
             tags = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
             named |= {need for tag in tags for need in tag.split("|")}
     assert named <= {*TABLES, *KINDS, BASELINE, JOB, RANKS, RANKS}
-
-
-LONGEST = 500  # lines of a module
-
-
-def test_a_module_can_be_read_at_a_sitting() -> None:
-    """None is longer than the limit."""
-    assert [] == [f.relative_to(ROOT) for f in MODULES if len(f.read_text(encoding="utf-8").splitlines()) > LONGEST]
 
 
 def defined(statement: ast.stmt) -> list[str]:
@@ -134,45 +114,24 @@ def defined(statement: ast.stmt) -> list[str]:
     return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
-def test_no_two_definitions_of_a_module_share_a_name() -> None:
-    """The later one would replace the earlier silently, as where two modules are made one."""
+def test_a_module_is_short_and_defines_each_name_once() -> None:
+    # The later definition would replace the earlier silently, as where two modules are made one.
     for file in MODULES:
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 500, file
         names = [name for part in ast.parse(file.read_text(encoding="utf-8")).body for name in defined(part)]
         assert [] == [name for name, count in Counter(names).items() if count > 1], file
 
 
-@pytest.mark.parametrize(
-    ("importer", "name", "allowed"),
-    [
-        ("readers", "perfkit.tables", True),
-        ("readers", "perfkit.cache.folder", False),
-        ("analysis", "perfkit.readers.READERS", False),
-        ("run", "perfkit.cache", True),
-        ("cache", "perfkit.run.load", False),
-        ("report", "perfkit.widgets", False),
-        ("selection", "perfkit.run.Run", True),
-        ("readers", "perfkit.load", False),
-        ("run", "perfkit.load", False),
-        ("cli", "perfkit.load", True),
-        ("charts", "altair", True),
-        ("analysis", "altair", False),
-        ("run", ".tables", False),
-    ],
-)
-def test_the_rule_itself(importer: str, name: str, allowed: bool) -> None:
-    """The rule tells what is allowed from what is not."""
-    assert allowed == is_allowed(importer, name)
+def test_the_rule_itself() -> None:
+    allowed = [("readers", "perfkit.tables"), ("run", "perfkit.cache"), ("selection", "perfkit.run.Run")]
+    allowed += [("cli", "perfkit.load"), ("charts", "altair")]
+    refused = [("readers", "perfkit.cache.folder"), ("readers", "perfkit.load"), ("analysis", "perfkit.readers.X")]
+    refused += [("cache", "perfkit.run.load"), ("report", "perfkit.widgets"), ("run", "perfkit.load")]
+    refused += [("analysis", "altair"), ("run", ".tables")]
+    assert [] == [one for one in allowed if not is_allowed(*one)] + [one for one in refused if is_allowed(*one)]
 
 
-def test_import_perfkit_loads_nothing_heavy() -> None:
-    """After `import perfkit` no library for pictures, widgets, notebooks or training is loaded."""
-    heavy = {*HOMES, "jupyterlab", "itables", "matplotlib", "IPython"}
-    code = "import sys, perfkit; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
-    assert set() == heavy & set(done.stdout.split())
-
-
-GRAMMAR = ("lark", "rfc3987_syntax")  # of IRIs; jsonschema compiles it for 1 s
+GRAMMAR = {"lark", "rfc3987_syntax"}  # of IRIs; jsonschema compiles it for 1 s
 
 
 def loaded_after(*code: str) -> set[str]:
@@ -182,25 +141,20 @@ def loaded_after(*code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_no_grammar_is_compiled_for_the_command() -> None:
-    """The libraries of a report import jsonschema; nothing asks it for IRIs, so it does not compile their grammar."""
+def test_processes_load_nothing_heavy() -> None:
+    heavy = {*HOMES, "jupyterlab", "itables", "matplotlib", "IPython"}
+    assert set() == heavy & loaded_after("import perfkit")
+    # The libraries of a report import jsonschema; nothing asks it for IRIs, in the command as in a kernel.
     loaded = loaded_after("import perfkit.cli", "from perfkit import report, widgets", "import papermill, nbconvert")
     assert {"jsonschema", "altair", "nbformat", "papermill"} <= loaded
-    assert set() == {*GRAMMAR} & loaded
-
-
-@pytest.mark.parametrize("part", ["charts", "diagnosis", "report", "widgets"])
-def test_no_grammar_is_compiled_in_a_kernel(part: str) -> None:
-    """Whichever part a notebook imports first; nothing else that notebooks import brings jsonschema."""
-    loaded = loaded_after("import ipykernel.kernelapp", f"from perfkit import {part}")
-    assert "perfkit" in loaded
-    assert set() == {*GRAMMAR} & loaded
+    assert set() == GRAMMAR & loaded
+    for part in ("charts", "diagnosis", "report", "widgets"):
+        assert set() == GRAMMAR & loaded_after("import ipykernel.kernelapp", f"from perfkit import {part}"), part
 
 
 def test_jsonschema_still_checks_iris() -> None:
-    """Whoever asks gets the answer of the grammar, also where perfkit imported jsonschema."""
     code = "import perfkit.charts, jsonschema; f = jsonschema.FormatChecker()"
-    assert {*GRAMMAR} <= loaded_after(
+    assert GRAMMAR <= loaded_after(
         code,
         "assert f.conforms('http://perfkit.example/\\u00e4', 'iri')",
         "assert not f.conforms('no scheme', 'iri')",

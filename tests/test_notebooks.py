@@ -25,36 +25,34 @@ def notebook(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
 
 
 def test_every_stored_notebook_is_listed() -> None:
-    """A notebook that is neither in NOTEBOOKS nor the start page would never be run."""
     stored = {path.stem for path in folder().glob("*.ipynb")}
     assert {START, *NOTEBOOKS} == stored
+    for name in NOTEBOOKS:
+        last = nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells[-1]
+        assert "report.record(" in last.source, "the last cell hands the figures to the report"
 
 
-def test_outputs_are_stripped(notebook: nbformat.NotebookNode) -> None:
-    """Outputs and execution counts change with every run and may hold private data."""
+def test_the_form_of_a_notebook(notebook: nbformat.NotebookNode) -> None:
+    assert notebook.cells[0].source.startswith("# "), "the title is the question"
+    # Outputs and execution counts change with every run and may hold private data.
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [] == [cell.source for cell in code if cell.outputs or cell.execution_count]
     assert "papermill" not in notebook.metadata
-
-
-def test_first_code_cell_is_typed_and_commented_parameters(notebook: nbformat.NotebookNode) -> None:
-    """papermill shows type and comment of each parameter to whoever asks."""
-    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    assert ["parameters"] == first.metadata.get("tags")
-    lines = [re.fullmatch(r"(\w+): (\w+) = .+  # .+", line) for line in first.source.split("\n")]
+    # papermill shows type and comment of each parameter to whoever asks.
+    assert ["parameters"] == code[0].metadata.get("tags")
+    lines = [re.fullmatch(r"(\w+): (\w+) = .+  # .+", line) for line in code[0].source.split("\n")]
     assert all(lines)
     assert {match[1] for match in lines if match} <= SHARED
-
-
-def test_cells_are_short_and_define_nothing(notebook: nbformat.NotebookNode) -> None:
-    """Logic lives in tested functions: a cell has at most 12 lines, no def, no class, no loop."""
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    assert [] == [source for source in code if len(source.splitlines()) > 12]
-    assert [] == [source for source in code if re.search(r"^\s*(def|class|for|while|!|%) ?", source, re.M)]
+    # Logic lives in tested functions.
+    assert [] == [cell.source for cell in code if len(cell.source.splitlines()) > 12]
+    assert [] == [cell.source for cell in code if re.search(r"^\s*(def|class|for|while|!|%) ?", cell.source, re.M)]
+    prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert len(code) <= 3 * len(prose)
+    # Prose quotes thresholds, never measurements, which would be wrong for the next run.
+    assert [] == re.findall(r"\d[\d,.]*\d+ ?(?:ms|µs|ns|launches|kernels)\b", " ".join(prose))
 
 
 def test_what_follows_the_explorer_reads_names_of_its_own_cell(notebook: nbformat.NotebookNode) -> None:
-    """A later choice calls such a function again, and which finds its names then: no name is given in two cells."""
     given: dict[str, set[str]] = {}
     asked: list[str] = []
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
@@ -66,20 +64,8 @@ def test_what_follows_the_explorer_reads_names_of_its_own_cell(notebook: nbforma
     assert [] == [name for name in asked if len(given.get(name, ())) > 1]
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_records_last(name: str) -> None:
-    """The last cell hands the figures to the report."""
-    assert "report.record(" in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells[-1].source
-
-
-def test_starts_with_a_title(notebook: nbformat.NotebookNode) -> None:
-    """The title is the question."""
-    assert notebook.cells[0].source.startswith("# ")
-
-
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "0_executive_summary"])
 def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
-    """There is one explorer, which the views take, and no view, or part of one, has a second cell."""
     code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
     made = re.compile(r"seen = widgets\.explorer\(view, show=\"(\w*)\"(.*)\)")
     below, given = zip(*(found for source in code for found in made.findall(source)), strict=True)
@@ -96,27 +82,10 @@ def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
 
 
 def test_start_leads_to_every_notebook() -> None:
-    """The table of a run names each notebook with a link to it, and says what it takes where there is no answer."""
     made = lab.analysis_steps(load(sample()))
     assert [f"{name}.ipynb" for name in NOTEBOOKS] == re.findall(r'<a href="([^"]+)">', made.html)
     answers = dict(zip(NOTEBOOKS, made.text.splitlines(), strict=True))
     assert answers["3_system"].endswith("?: yes")
     assert "not yet; what it takes: `hpcrun" in answers["3_call_paths"]
-
-
-def test_what_a_run_says_of_itself_is_escaped() -> None:
-    """The command that a profile names is shown as text."""
     lacking = Profile("nsys", Path("p"), pd.DataFrame(), {}, missing=(Missing("LAUNCHES", "counters", "<b>ncu</b>"),))
     assert "<code>&lt;b&gt;ncu&lt;/b&gt;</code>" in lab.analysis_steps(Run([lacking])).html
-
-
-def test_prose_precedes_code(notebook: nbformat.NotebookNode) -> None:
-    """There are words to read for every two or three code cells."""
-    kinds = [cell.cell_type for cell in notebook.cells]
-    assert kinds.count("code") <= 3 * kinds.count("markdown")
-
-
-def test_prose_holds_no_figure_of_a_run(notebook: nbformat.NotebookNode) -> None:
-    """Prose quotes thresholds, never measurements, which would be wrong for the next run."""
-    prose = " ".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    assert [] == re.findall(r"\d[\d,.]*\d+ ?(?:ms|µs|ns|launches|kernels)\b", prose)

@@ -28,7 +28,6 @@ def read(value: float) -> float:
 
 
 def same(value: float) -> float:
-    """Return a value."""
     return value
 
 
@@ -38,21 +37,18 @@ def added(one: float, other: float) -> float:
 
 
 def unreadable(number: int) -> int:
-    """Refuse every tenth source."""
     if number % 10 == 3:
         raise ReadError(f"rank {number}: the file is cut.")
     return number
 
 
 def killing(number: int) -> int:
-    """Kill the process that reads source 5."""
     if number == 5:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
 
 
 def killing_once(mark: Path, number: int) -> int:
-    """Kill the process that reads source 5 for the first time."""
     if number == 5 and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -60,7 +56,6 @@ def killing_once(mark: Path, number: int) -> int:
 
 
 def test_the_order_of_merging_is_that_of_the_sources() -> None:
-    """The floating-point sum of one, two and eight workers has the same bits; another order of merging has others."""
     sums = {workers: map_reduce(VALUES, read, same, added, workers=workers).value for workers in (1, 2, 8)}
     assert 1 == len(set(sums.values()))
     assert sums[1] != sum(VALUES)
@@ -71,31 +66,25 @@ def test_the_order_of_merging_is_that_of_the_sources() -> None:
 @needs_dask
 @pytest.mark.filterwarnings("ignore")
 def test_dask_gives_the_bits_of_one_process() -> None:
-    """A scheduler with two worker processes merges to the same bits."""
-    assert map_reduce(VALUES, same, same, added).value == (
-        map_reduce(VALUES, same, same, added, workers=2, dask="local").value
-    )
+    found = map_reduce(VALUES, same, same, added, workers=2, dask="local").value
+    assert found == map_reduce(VALUES, same, same, added).value
 
 
 @pytest.mark.skipif(bool(find_spec("distributed")), reason="perfkit[dask] is installed")
 def test_dask_is_an_extra() -> None:
-    """Without the package an error says what to install."""
     with pytest.raises(PerfkitError, match=r"Install perfkit\[dask\]"):
         map_reduce(VALUES, same, same, added, dask="local")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sources_that_cannot_be_read_are_named(workers: int) -> None:
-    """Of twenty sources two are refused with the reason, and the others are merged."""
     result = map_reduce(range(20), unreadable, same, added, workers=workers)
     assert result.value == sum(range(20)) - 3 - 13
-    assert [(3, "rank 3: the file is cut."), (13, "rank 13: the file is cut.")] == [
-        (refused.source, refused.reason) for refused in result.refused
-    ]
+    found = [(refused.source, refused.reason) for refused in result.refused]
+    assert [(3, "rank 3: the file is cut."), (13, "rank 13: the file is cut.")] == found
 
 
 def test_a_source_that_kills_its_worker_is_named(tmp_path: Path) -> None:
-    """All others are merged; a worker that was killed by accident costs nothing."""
     result = map_reduce(range(12), killing, same, added, workers=2)
     assert result.value == sum(range(12)) - 5
     assert [(5, KILLED)] == [(refused.source, refused.reason) for refused in result.refused]
@@ -104,7 +93,6 @@ def test_a_source_that_kills_its_worker_is_named(tmp_path: Path) -> None:
 
 
 def test_a_program_from_standard_input_reads_in_its_own_process() -> None:
-    """Other processes could not read that program: all of them would end, as if something had killed them."""
     program = "from perfkit.parallel import map_reduce; print(map_reduce(range(6), float, float, max, workers=2))"
     done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "Result(value=5.0, refused=())"
@@ -113,7 +101,6 @@ def test_a_program_from_standard_input_reads_in_its_own_process() -> None:
 @needs_dask
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker ever comes, or all are gone: an error instead of waiting for ever."""
     from distributed import LocalCluster
 
     monkeypatch.setattr("perfkit.parallel.ASK_S", 1)
@@ -126,7 +113,6 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_pool_fits_the_memory() -> None:
-    """A file that needs all memory has one worker, small ones have as many as there are cores or were asked for."""
     assert 1 == workers_for(1 << 61)
     assert 1 == workers_for(1, workers=1)
     assert workers_for(1) == len(os.sched_getaffinity(0))

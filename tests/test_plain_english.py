@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
@@ -22,35 +22,11 @@ LONG_SHARE = 0.05  # of the sentences of a text may be long
 EASE = 55.0  # Flesch reading ease of the prose in notebooks: 60 to 70 is plain English
 
 BANNED = [
-    "what is said of",
-    "nothing is said of",
-    "those that",
-    "those which",
-    "of which there",
-    "beside it",
-    "told by",
-    "at most this",
-    "in the mean",
-    "goes on without",
-    "nothing computes beside",
-    "was bought for",
-    "were bought for",
-    "never meant here",
-    "is no fault",
-    "holds them up",
-    "is said only where",
-    "the one or the other",
-    "changed its ways",
-    "that can be won",
-    "can be told",
-    "cannot be told",
-    "that do so for",
-    "the bytes fewer",
-    "takes over",
-    "the other way round",
-    "whatever the largest",
-    "tells the cause",
-    "are not to be",
+    *("what is said of", "nothing is said of", "those that", "those which", "of which there", "beside it", "told by"),
+    *("at most this", "in the mean", "goes on without", "nothing computes beside", "was bought for", "were bought for"),
+    *("never meant here", "is no fault", "holds them up", "is said only where", "the one or the other"),
+    *("changed its ways", "that can be won", "can be told", "cannot be told", "that do so for", "the bytes fewer"),
+    *("takes over", "the other way round", "whatever the largest", "tells the cause", "are not to be"),
     "an order in which",
 ]
 
@@ -105,18 +81,20 @@ def _ease(sentences: list[str]) -> float:
     return 206.835 - 1.015 * len(words) / len(kept) - 84.6 * sum(map(_syllables, words)) / len(words)
 
 
-def _long(sentences: list[str]) -> list[str]:
-    return [sentence for sentence in sentences if len(_words(sentence)) > LONG]
-
-
 def _check_length(sentences: list[str]) -> None:
-    long = _long(sentences)
+    long = [sentence for sentence in sentences if len(_words(sentence)) > LONG]
     assert len(long) <= LONG_SHARE * len(sentences), "\n".join([f"{len(long)} of {len(sentences)} are long:", *long])
 
 
 def _check_phrases(texts: list[str]) -> None:
     found = [f"{phrase!r}: {text}" for text in texts for phrase in BANNED if phrase in text.lower()]
     assert not found, "\n".join(found)
+
+
+def _check(sentences: list[str], ease: float = EASE) -> None:
+    _check_phrases(sentences)
+    _check_length(sentences)
+    assert _ease(sentences) > ease
 
 
 def _notebook(path: Path) -> list[str]:
@@ -140,13 +118,11 @@ def _strings(source: str) -> Iterator[str]:
 
 
 def _package() -> dict[str, list[str]]:
-    """The texts of each module."""
     modules = sorted((ROOT / "perfkit").rglob("*.py"))
     return {str(path.relative_to(ROOT)): list(_strings(path.read_text(encoding="utf-8"))) for path in modules}
 
 
 def _rules() -> dict[str, list[str]]:
-    """What each rule says, without its commands and names of parameters."""
     of = {
         rule.name: [rule.question, rule.threshold, rule.indirect, rule.reason, *(step.text for step in rule.advice)]
         for rule in rules().values()
@@ -154,100 +130,45 @@ def _rules() -> dict[str, list[str]]:
     return {name: [text for text in texts if text] for name, texts in of.items()}
 
 
-@pytest.mark.parametrize(
-    ("word", "syllables"),
-    [
-        ("kernel", 2),
-        ("time", 1),
-        ("times", 1),
-        ("launched", 1),
-        ("waited", 2),
-        ("table", 2),
-        ("idle", 2),
-        ("operation", 4),
-        ("utilisation", 5),
-        ("communication", 5),
-        ("median", 3),
-        ("copies", 2),
-        ("while", 1),
-        ("memory", 3),
-        ("queue", 1),
-        ("average", 3),
-        ("manual", 3),
-        ("baseline", 2),
-        ("figure", 2),
-        ("trace", 1),
-        ("traces", 2),
-        ("used", 1),
-        ("reading", 2),
-        ("multiprocessor", 5),
-    ],
-)
-def test_syllables_are_counted_as_a_person_counts_them(word: str, syllables: int) -> None:
-    """The counter agrees with a count by hand; silent letters inside a compound (baseline) are the one exception."""
-    assert _syllables(word) == syllables + (word == "baseline")
+SYLLABLES = {
+    1: ("time", "times", "launched", "while", "queue", "trace", "used"),
+    2: ("kernel", "waited", "table", "idle", "copies", "figure", "traces", "reading"),
+    3: ("median", "memory", "average", "manual", "baseline"),  # a silent letter inside a compound is the one exception
+    4: ("operation",),
+    5: ("utilisation", "communication", "multiprocessor"),
+}
 
 
-def test_reading_ease_is_that_of_flesch() -> None:
-    """Six words of one syllable: 206.835 - 1.015 * 6 - 84.6."""
+def test_sentences_words_and_syllables_are_counted_as_a_person_counts_them() -> None:
+    assert SYLLABLES == {count: tuple(w for w in words if _syllables(w) == count) for count, words in SYLLABLES.items()}
+    # Six words of one syllable: 206.835 - 1.015 * 6 - 84.6.
     assert _ease(["The cat sat on the mat."]) == pytest.approx(116.145)
-
-
-def test_code_tables_and_links_are_left_out() -> None:
-    """What remains of Markdown is sentences of words."""
     text = "# Title\n\nSee [the page](x.md). Set `a=1` now.\n\n| a b | c d |\n\n    code here it is\n\n- An item here"
     assert list(_prose(text)) == ["See the page.", "Set C0 now.", "An item here"]
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_notebooks_are_easy_to_read(name: str) -> None:
-    """At most one sentence in twenty of all notebooks is long; each notebook's prose reads as plain English."""
-    sentences = _notebook(ROOT / "notebooks" / f"{name}.ipynb")
-    _check_phrases(sentences)
-    _check_length(sentences)
-    assert _ease(sentences) > EASE
+    _check(_notebook(ROOT / "notebooks" / f"{name}.ipynb"))
 
 
 @pytest.mark.parametrize("name", LABS)
 def test_labs_are_easy_to_read(name: str) -> None:
-    """At most one sentence in twenty of a lab is long."""
-    sentences = _notebook(ROOT / "notebooks" / "labs" / f"{name}.ipynb")
-    _check_phrases(sentences)
-    _check_length(sentences)
-    assert _ease(sentences) > EASE
+    _check(_notebook(ROOT / "notebooks" / "labs" / f"{name}.ipynb"))
 
 
 @pytest.mark.parametrize("name", GUIDES)
 def test_guides_are_easy_to_read(name: str) -> None:
-    """At most one sentence in twenty of a guide is long."""
-    sentences = list(_prose((ROOT / name).read_text(encoding="utf-8")))
-    _check_phrases(sentences)
-    _check_length(sentences)
+    _check(list(_prose((ROOT / name).read_text(encoding="utf-8"))), ease=0)
 
 
-def test_the_package_says_none_of_the_banned_phrases() -> None:
-    """Titles, definitions, labels, notes, errors, help and docstrings."""
-    _check_phrases([f"{path}: {text}" for path, texts in _package().items() for text in texts])
-
-
-def test_sentences_of_the_package_are_short() -> None:
-    """At most one in twenty of the sentences in the package's texts is long."""
-    texts = [s for strings in _package().values() for text in strings for s in _sentences(text)]
-    _check_length(texts)
-
-
-def test_rules_say_none_of_the_banned_phrases() -> None:
-    """Questions, thresholds, doubts, reasons and advice of every finding."""
-    _check_phrases([f"{name}: {text}" for name, texts in _rules().items() for text in texts])
-
-
-def test_sentences_of_rules_are_short() -> None:
-    """At most one in twenty of the sentences in the rules is long."""
-    _check_length([s for texts in _rules().values() for text in texts for s in _sentences(text)])
+@pytest.mark.parametrize("texts", [_package, _rules])
+def test_texts_of_the_package_are_short_and_hold_no_banned_phrase(texts: Callable[[], dict[str, list[str]]]) -> None:
+    _check_phrases([f"{name}: {text}" for name, of in texts().items() for text in of])
+    _check_length([s for of in texts().values() for text in of for s in _sentences(text)])
 
 
 def test_steps_of_advice_start_with_a_verb() -> None:
-    """A step is an order: its first word is a capitalised verb, never an article, a pronoun or a preposition."""
     weak = {"The", "A", "An", "It", "This", "That", "What", "Which", "There", "Heat", "Where", "In", "On", "For"}
     steps = {step.text for rule in rules().values() for step in rule.advice}
     assert len(steps) > 100
@@ -269,12 +190,11 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize(("folder", "names"), [("data", SAMPLES), ("real", REAL)])
-def test_findings_are_easy_to_read(folder: str, names: list[str], request: pytest.FixtureRequest) -> None:
-    """Titles and explanations of all findings in the sample recordings, and in ten real captures."""
+@pytest.mark.parametrize("names", [SAMPLES, REAL], ids=["samples", "real captures"])
+def test_findings_are_easy_to_read(names: list[str], request: pytest.FixtureRequest) -> None:
+    folder = ROOT / "data" if names is SAMPLES else request.getfixturevalue("profiles")
     texts: list[str] = []
-    for name in names:
-        path = request.getfixturevalue("profiles") / name if folder == "real" else ROOT / folder / name
+    for path in (folder / name for name in names):
         found = diagnosis.findings(perfkit.load(path))
         texts += [s for one in found for text in (one.title, one.explanation) for s in _sentences(text)]
     assert len(texts) > 50

@@ -6,14 +6,13 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels
+from frames import api_calls, copies, kernels, profile
 from readers import deepspeed_files, hpctoolkit_files, nccl_files, ncu_files
 from readers import nsys_files as nsys
 from readers import smi_files as smi
@@ -25,16 +24,9 @@ from perfkit.notes import ZONELESS, astray
 from perfkit.profile import Missing, Profile
 from perfkit.readers import READERS, deepspeed, nccl
 from perfkit.run import Run, devices, distinct
-from perfkit.tables import CAPTURE, DEVICES, SAMPLES, TABLES
+from perfkit.tables import DEVICES, SAMPLES, TABLES
 
 LATER = 5000  # ns
-
-
-def profile(reader: str = "nsys", t0: int | None = 0, **tables: pd.DataFrame) -> Profile:
-    """A profile as a reader returns it, of tables that are there already."""
-    row = {"rank": 0, "tool": reader, "tool_version": "", "path": "p", "t0_unix_ns": t0, "dur_ns": 0}
-    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: lambda f=frame: f for name, frame in tables.items()}
-    return Profile(reader, Path(f"{reader}.file"), CAPTURE.make(pd.DataFrame([row])), loaders)
 
 
 def named(*names: str) -> nsys.Tables:
@@ -52,37 +44,31 @@ def named(*names: str) -> nsys.Tables:
     ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    """What no reader claims is an error that says what the file is."""
     path = tmp_path / "run.sqlite"
     path.write_bytes(content)
     with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
         perfkit.load(path)
 
 
-def test_a_foreign_database_is_refused_with_its_tables(tmp_path: Path) -> None:
-    """An SQLite file of another program is told by the tables it has."""
-    path = nsys.sqlite(tmp_path / "other.sqlite", {f"t{i}": [{"a": 1}] for i in range(7)})
-    with pytest.raises(ReadError, match=r"not an Nsight Systems export \(tables: t0, t1, t2, t3, t4 and 2 more\)"):
-        perfkit.load(path)
-
-
-def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    """A missing file is reported as missing, and an empty list as empty."""
-    with pytest.raises(ReadError, match="gone: no such file or folder"):
-        perfkit.load([tmp_path / "gone"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("other.sqlite", r"not an Nsight Systems export \(tables: t0, t1, t2, t3, t4 and 2 more\)"),
+        *(("gone", "gone: no such file or folder"), ("folder", "nothing in this folder is a profile")),
+        *((name, "Check the path") for name in ("x" * 300, "a\0b", "other.sqlite/below")),
+    ],
+)
+def test_what_is_no_profile_is_refused(tmp_path: Path, name: str, words: str) -> None:
+    nsys.sqlite(tmp_path / "other.sqlite", {f"t{i}": [{"a": 1}] for i in range(7)})
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("hello")
+    with pytest.raises(ReadError, match=words):
+        perfkit.load(tmp_path / name)
     with pytest.raises(ValueError, match="path: an empty list names no profile"):
         perfkit.load([])
 
 
-def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
-    """A folder in which nothing is a profile is an error, not an empty run."""
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ReadError, match="nothing in this folder is a profile"):
-        perfkit.load(tmp_path)
-
-
 def test_a_folder_of_runs_names_some_of_them(tmp_path: Path) -> None:
-    """Seven runs, a folder of notes, a hidden and a locked one: five are named in their order, the rest are told."""
     for number in (10, 1, 2, 3, 4, 5, 6):
         (tmp_path / f"run_{number}").mkdir()
         nsys.sqlite(tmp_path / f"run_{number}" / "capture.sqlite", named("work"))
@@ -99,7 +85,6 @@ def test_a_folder_of_runs_names_some_of_them(tmp_path: Path) -> None:
 
 
 def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
-    """rank_10 is rank 10 though 3 to 9 are missing; names without a rank are ranks in the order of their numbers."""
     for name, ranks in (("rank_", [1, 2, 10]), ("part_", [0, 1, 2])):
         folder = tmp_path / name
         folder.mkdir()
@@ -110,48 +95,40 @@ def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
         found = dict(zip(run.kernels["rank"], run.kernels["full_name"], strict=True))
         assert dict(zip(ranks, ["kernel_1", "kernel_2", "kernel_10"], strict=True)) == found
         assert ranks == run.capture["rank"].tolist()
-
-
-@pytest.mark.parametrize("name", ["1²2", "²", "٣"])
-def test_digits_of_other_scripts_are_no_obstacle(tmp_path: Path, name: str) -> None:
-    """File names may hold characters that are digits to some functions and not to others."""
-    nsys.sqlite(tmp_path / f"{name}.sqlite", named("work"))
-    nsys.sqlite(tmp_path / "1.sqlite", named("work"))
-    assert 2 == len(perfkit.load(tmp_path).kernels)
+    # Characters that are digits to some functions and not to others are no obstacle.
+    (tmp_path / "other").mkdir()
+    for name in ("1²2", "²", "٣", "1"):
+        nsys.sqlite(tmp_path / "other" / f"{name}.sqlite", named("work"))
+    assert 4 == len(perfkit.load(tmp_path / "other").kernels)
 
 
 def test_clocks_are_brought_onto_one_axis(tmp_path: Path) -> None:
-    """A copy of a capture that started 5000 ns later has every event 5000 ns later; dur_ns stays."""
     t0 = 1_700_000_000_000_000_000
     first = nsys.sqlite(tmp_path / "a.sqlite", nsys.capture(t0=t0))
     later = nsys.sqlite(tmp_path / "b.sqlite", nsys.capture(t0=t0 + LATER))
     for shifted, paths in ((1, [first, later]), (0, [later, first])):
         run = perfkit.load(paths)
         for table, time in (("kernels", "start_ns"), ("ranges", "start_ns"), ("samples", "time_ns")):
-            by_rank = [
-                frame.drop(columns="rank").reset_index(drop=True)
-                for _, frame in run.table(table.upper()).groupby("rank")
-            ]
+            groups = run.table(table.upper()).groupby("rank")
+            by_rank = [frame.drop(columns="rank").reset_index(drop=True) for _, frame in groups]
             by_rank[shifted][time] -= LATER
             pd.testing.assert_frame_equal(*by_rank)
 
 
 def test_a_profile_without_a_clock_starts_with_the_earliest() -> None:
-    """A profile that does not say when it started is not shifted, and a note says so."""
     spans = kernels({"start_ns": 7, "dur_ns": 1})
     run = Run([profile(t0=100, KERNELS=spans), profile(t0=None, KERNELS=spans), profile(t0=150, KERNELS=spans)])
     assert [7, 7, 57] == run.kernels["start_ns"].tolist()
     assert ("nsys.file: no wall clock, taken to start with the earliest profile",) == run.notes
-
-
-def test_profiles_without_any_clock_are_not_shifted() -> None:
-    """When no profile says when it started, all start at 0."""
-    spans = kernels({"start_ns": 7, "dur_ns": 1})
     assert [7, 7] == Run([profile(t0=None, KERNELS=spans)] * 2).kernels["start_ns"].tolist()
+    first = profile("nsys", t0=10_000, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
+    second = profile("torch_trace", t0=10_000 + LATER, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
+    run = Run([first, second])
+    assert [0] == run.kernels["start_ns"].tolist()
+    assert [LATER] == run.of("torch_trace").kernels["start_ns"].tolist()
 
 
-def test_a_report_beside_its_export_counts_once(tmp_path: Path) -> None:
-    """Of one capture in several forms the SQLite export is read; the notes name what was left out."""
+def test_one_capture_in_several_forms_counts_once(tmp_path: Path) -> None:
     nsys.sqlite(tmp_path / "mlp.sqlite", named("work"))
     nsys.parquet(tmp_path / "mlp_pqtdir", named("work"))
     nsys.arrow(tmp_path / "mlp_arwdir", named("work"))
@@ -162,24 +139,18 @@ def test_a_report_beside_its_export_counts_once(tmp_path: Path) -> None:
     assert [1, 1] == run.kernels.groupby("rank").size().tolist()
     assert {"mlp.nsys-rep", "mlp_pqtdir", "mlp_arwdir"} == {note.split(":")[0] for note in run.notes}
     assert all("the capture of mlp.sqlite in another form, left out" in note for note in run.notes)
-
-
-def test_an_export_folder_spares_its_report(tmp_path: Path) -> None:
-    """A report that was exported to a parquetdir needs no nsys."""
-    nsys.parquet(tmp_path / "mlp_pqtdir", named("work"))
-    (tmp_path / "mlp.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 1.2")
-    assert ["mlp_pqtdir"] == [p.path.name for p in perfkit.load(tmp_path).profiles]
-
-
-def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
-    """The same file by two paths, or itself and its folder, is one profile."""
-    path = nsys.sqlite(tmp_path / "a.sqlite", named("work"))
-    assert 1 == len(perfkit.load([path, str(path), tmp_path, tmp_path / ".." / tmp_path.name / "a.sqlite"]).kernels)
+    for name in ("once", "report"):
+        (tmp_path / name).mkdir()
+    path = nsys.sqlite(tmp_path / "once" / "a.sqlite", named("work"))
+    given = [path, str(path), path.parent, path.parent / ".." / "once" / "a.sqlite"]
+    assert 1 == len(perfkit.load(given).kernels)
+    nsys.parquet(tmp_path / "report" / "mlp_pqtdir", named("work"))
+    (tmp_path / "report" / "mlp.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 1.2")
+    assert ["mlp_pqtdir"] == [p.path.name for p in perfkit.load(tmp_path / "report").profiles]
 
 
 @pytest.mark.parametrize("name", ["broken.sqlite", "broken.nsys-rep", "cut.sqlite"])
 def test_a_profile_of_a_folder_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
-    """The others are loaded and a note names it; alone, or given itself, it is an error."""
     folder = tmp_path / "runs"
     folder.mkdir()
     good = nsys.sqlite(folder / "good.sqlite", named("work"))
@@ -198,7 +169,6 @@ def test_a_profile_of_a_folder_that_cannot_be_read_is_named(tmp_path: Path, name
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
 def test_what_is_neither_file_nor_folder_is_refused_without_opening_it(tmp_path: Path) -> None:
-    """A FIFO, a device and a socket, given or linked to, are named; in a folder they are left out with a note."""
     nsys.sqlite(tmp_path / "good.sqlite", named("work"))
     os.mkfifo(tmp_path / "pipe.sqlite")
     (tmp_path / "link.json").symlink_to("/dev/zero")
@@ -207,22 +177,12 @@ def test_what_is_neither_file_nor_folder_is_refused_without_opening_it(tmp_path:
     for name, kind in (("pipe.sqlite", "a FIFO"), ("link.json", "a device"), ("s", "a socket")):
         with pytest.raises(ReadError, match=f"{name}: {kind}, not a file. Write what it delivers to a file"):
             perfkit.load(tmp_path / name)
-    assert (f"{tmp_path.name}: left out what is no profile (link.json, pipe.sqlite, s)",) == perfkit.load(
-        tmp_path
-    ).notes
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "good.sqlite/below"])
-def test_a_path_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
-    """A name that is too long, holds a NUL, or lies below a file gives an error, as a missing file does."""
-    nsys.sqlite(tmp_path / "good.sqlite", named("work"))
-    with pytest.raises(ReadError, match="Check the path"):
-        perfkit.load(tmp_path / name)
+    notes = perfkit.load(tmp_path).notes
+    assert (f"{tmp_path.name}: left out what is no profile (link.json, pipe.sqlite, s)",) == notes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' names are text")
 def test_a_name_that_is_no_text_can_be_loaded(tmp_path: Path) -> None:
-    """A file whose name holds bytes that are no UTF-8 is read, cached and named with an escape for them."""
     path = tmp_path / os.fsdecode(b"run\xff.sqlite")
     nsys.sqlite(tmp_path / "run.sqlite", named("work")).rename(path)
     for _ in range(2):
@@ -232,7 +192,6 @@ def test_a_name_that_is_no_text_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_other_files_in_a_folder_are_noted(tmp_path: Path) -> None:
-    """What is no profile is named in one note, at most three of them; hidden files are not."""
     nsys.sqlite(tmp_path / "good.sqlite", named("work"))
     (tmp_path / "readme.md").write_text("# a run")
     (tmp_path / ".DS_Store").write_bytes(b"\0")
@@ -246,27 +205,19 @@ def test_other_files_in_a_folder_are_noted(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
 def test_a_link_to_nowhere_is_explained(tmp_path: Path) -> None:
-    """A link whose target is gone is left out, unless it should have been a capture."""
     nsys.sqlite(tmp_path / "good.sqlite", named("work"))
     (tmp_path / "old").symlink_to(tmp_path / "gone")
     assert (f"{tmp_path.name}: left out what is no profile (old)",) == perfkit.load(tmp_path).notes
     (tmp_path / "rank_1.sqlite").symlink_to(tmp_path / "gone")
-    assert (
-        "rank_1.sqlite: not part of this run, for it cannot be read: the file cannot be opened (No such file"
-        in (perfkit.load(tmp_path).notes[0])
-    )
+    (note, _) = perfkit.load(tmp_path).notes
+    assert "rank_1.sqlite: not part of this run, for it cannot be read: the file cannot be opened (No such file" in note
 
 
 def test_categories_are_united_over_ranks() -> None:
-    """Names of several ranks stay categories, sorted, and every row keeps its name."""
     run = Run([profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1, "name": n})) for n in ("b", "a", "b")])
     assert ["b", "a", "b"] == run.kernels["name"].tolist()
     assert ["a", "b"] == run.kernels["name"].cat.categories.tolist()
     assert run.kernels is TABLES["KERNELS"].check(run.kernels)
-
-
-def test_a_rank_whose_category_is_all_missing_can_be_united() -> None:
-    """A rank that only set memory has no source memory; the copies of the other keep theirs."""
     nothing = copies({"start_ns": 0, "dur_ns": 1, "direction": "memset", "src_memory": None})
     run = Run([profile(COPIES=nothing), profile(COPIES=copies({"start_ns": 0, "dur_ns": 1}))])
     assert [True, False] == run.copies["src_memory"].isna().tolist()
@@ -274,117 +225,69 @@ def test_a_rank_whose_category_is_all_missing_can_be_united() -> None:
 
 
 def test_what_two_tools_recorded_is_counted_once() -> None:
-    """KERNELS of nsys and torch are those of nsys; the torch kernels stay with their profile."""
-    torch = profile("torch_trace", KERNELS=kernels({"start_ns": 1, "dur_ns": 1, "name": "torch"}))
-    calls = api_calls({"start_ns": 1, "dur_ns": 1})
-    torch = Profile(torch.reader, torch.path, torch.capture, {**torch.loaders, "API_CALLS": lambda: calls})
-    run = Run([torch, profile("nsys", KERNELS=kernels({"start_ns": 1, "dur_ns": 1, "name": "nsys"}))])
+    works = [kernels({"start_ns": 1, "dur_ns": 1, "name": name}) for name in ("nsys", "torch")]
+    torch = profile("torch_trace", KERNELS=works[1], API_CALLS=api_calls({"start_ns": 1, "dur_ns": 1}))
+    run = Run([torch, profile(KERNELS=works[0])])
     assert ["nsys"] == run.kernels["name"].tolist()
     assert ["torch"] == run.profiles[0].table("KERNELS")["name"].tolist()
     assert 1 == len(run.api_calls)
     assert 2 == len(run.capture)
+    first, second = READERS[:2]
+    both = samples(power_w=[1], clock_hz=[1])
+    run = Run([profile(second, SAMPLES=both), profile(first, SAMPLES=samples(power_w=[1]))])
+    assert ["clock_hz", "power_w"] == sorted(run.samples["metric"])
 
 
 def test_tables_are_read_once_and_when_first_asked_for() -> None:
-    """Making a run reads nothing; asking twice for a table reads it once."""
     reads: list[str] = []
-
-    def read() -> pd.DataFrame:
-        reads.append("KERNELS")
-        return kernels({"start_ns": 0, "dur_ns": 1})
-
-    run = Run([Profile("nsys", Path("p"), profile().capture, {"KERNELS": read})])
+    run = Run([replace(profile(), loaders={"KERNELS": lambda: reads.append("KERNELS") or kernels()})])
     assert [] == reads
     assert run.kernels is run.kernels
     assert ["KERNELS"] == reads
 
 
-def test_a_table_nobody_recorded_is_empty() -> None:
-    """An attribute is never None: a table the run lacks has its columns and no rows."""
+def test_attributes_are_the_tables() -> None:
     run = Run([profile()])
     assert 0 == len(run.ops)
     assert run.ops is TABLES["OPS"].check(run.ops)
-
-
-def test_missing_is_what_no_profile_has() -> None:
-    """What one profile lacks and another has is not missing; the same remedy is told once."""
-    lacks = (Missing("KERNELS", "no kernels", "do"), Missing("SAMPLES", "no samples", "do that"))
-    poor = Profile("nsys", Path("a"), profile().capture, {}, lacks, ("cut down",))
-    run = Run([poor, poor, profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))], ["x: left out"])
-    assert (lacks[1],) == run.missing
-    assert ("x: left out", "a: cut down", "a: cut down") == run.notes
-
-
-def test_a_capture_says_what_it_lacks(tmp_path: Path) -> None:
-    """A capture of kernels alone names the rest, each with an option of nsys."""
-    run = perfkit.load(nsys.sqlite(tmp_path / "a.sqlite", named("work")))
-    assert ["COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES"] == [m.table for m in run.missing]
-    assert all("nsys" in m.record for m in run.missing)
-
-
-def test_an_unknown_attribute_lists_the_tables() -> None:
-    """A misspelt table is an AttributeError that lists the legal names."""
-    run = Run([profile()])
     with pytest.raises(AttributeError, match="run has no table 'kernel'; the tables are capture, devices, kernels"):
         run.kernel  # noqa: B018
     assert not hasattr(run, "KERNELS")
     with pytest.raises(ValueError, match="'kernels' is no table; the tables are CAPTURE, DEVICES, KERNELS"):
         run.table("kernels")
-
-
-def test_completion_offers_every_table() -> None:
-    """dir(run) has every table and the run's own attributes; the repr names the files."""
-    run = Run([profile()])
     assert {*map(str.lower, TABLES), "profiles", "missing", "notes"} <= set(dir(run))
     assert "<perfkit.Run of 1 profile(s): nsys.file (nsys)>" == repr(run)
 
 
-def test_pages_of_one_ncu_report_are_read_once(tmp_path: Path) -> None:
-    """A report exported as raw and as details page has its launches once, from the page with every metric."""
+def test_missing_is_what_no_profile_has(tmp_path: Path) -> None:
+    lacks = (Missing("KERNELS", "no kernels", "do"), Missing("SAMPLES", "no samples", "do that"))
+    poor = profile(name="a", about={"missing": lacks, "notes": ("cut down",)})
+    run = Run([poor, poor, profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))], ["x: left out"])
+    assert (lacks[1],) == run.missing
+    assert ("x: left out", "a: cut down", "a: cut down") == run.notes
+    run = perfkit.load(nsys.sqlite(tmp_path / "a.sqlite", named("work")))
+    assert ["COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES"] == [m.table for m in run.missing]
+    assert all("nsys" in m.record for m in run.missing)
+
+
+def test_files_of_one_capture_are_read_as_one(tmp_path: Path) -> None:
     for page, write in (("raw", ncu_files.raw), ("details", ncu_files.details)):
         write(tmp_path / f"a.{page}.csv", ncu_files.full(), ncu_files.full(1))
     run = perfkit.load(tmp_path)
     assert (2, ["a.raw.csv"]) == (len(run.launches), [p.path.name for p in run.profiles])
-
-
-def sampled(*metrics: str) -> pd.DataFrame:
-    """SAMPLES in which each of these metrics was read once, as 1."""
-    return SAMPLES.make(pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": 5, "metric": metrics, "value": 1.0}))
-
-
-def test_a_metric_two_tools_sampled_is_taken_from_the_first() -> None:
-    """Metrics of all tools are one table: the second adds what the first lacks, and nothing twice."""
-    first, second = READERS[:2]
-    run = Run([profile(second, SAMPLES=sampled("power_w", "clock_hz")), profile(first, SAMPLES=sampled("power_w"))])
-    assert ["clock_hz", "power_w"] == sorted(run.samples["metric"])
-
-
-def test_ranks_are_those_the_files_state() -> None:
-    """Trace 3 given before trace 1 is still rank 3; where two state one rank, or one states none, positions count."""
-    third, first = (replace(profile(SAMPLES=sampled("power_w")), rank=rank) for rank in (3, 1))
-    assert [1, 3] == sorted(Run([third, first]).samples["rank"])
-    assert [0, 1] == sorted(Run([third, third]).samples["rank"])
-    assert [0, 1] == sorted(Run([third, replace(first, rank=None)]).samples["rank"])
-
-
-def test_one_tools_profiles_keep_the_clock_of_the_run() -> None:
-    """A trace that began 5 us after the other tool's starts at 5 us, alone as well as together with it."""
-    first = profile("nsys", t0=10_000, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
-    second = profile("torch_trace", t0=10_000 + LATER, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
-    run = Run([first, second])
-    assert [0] == run.kernels["start_ns"].tolist()
-    assert [LATER] == run.of("torch_trace").kernels["start_ns"].tolist()
-
-
-def test_a_file_of_a_database_stands_for_the_whole(tmp_path: Path) -> None:
-    """meta.db names the calls and profile.db holds their values: a change of either must be noticed."""
     database = hpctoolkit_files.sample(tmp_path / "hpctoolkit-app-database")
     (given,) = perfkit.load(database / "meta.db").profiles
     assert database == given.path
 
 
+def test_ranks_are_those_the_files_state() -> None:
+    third, first = (profile(about={"rank": rank}, SAMPLES=samples(power_w=[1])) for rank in (3, 1))
+    assert [1, 3] == sorted(Run([third, first]).samples["rank"])
+    assert [0, 1] == sorted(Run([third, third]).samples["rank"])
+    assert [0, 1] == sorted(Run([third, replace(first, rank=None)]).samples["rank"])
+
+
 def test_a_training_log_with_lines_of_nccl_gives_both(tmp_path: Path) -> None:
-    """Megatron's log under NCCL_DEBUG=INFO has three iterations and NCCL's rings, from the cache as well."""
     lines = deepspeed_files.training()
     path = nccl_files.sample(tmp_path / "train.log")
     path.write_text(path.read_text() + "\n".join([*lines, ""]))
@@ -396,10 +299,6 @@ def test_a_training_log_with_lines_of_nccl_gives_both(tmp_path: Path) -> None:
             assert {"ring", "tree", "connection"} == set(run.links["kind"])
             assert 3 == len(run.collectives)
             assert ["NCCL", "Megatron"] == sorted(run.capture["tool"], reverse=True)
-
-
-def test_a_log_that_one_of_its_readers_cannot_use_is_read_by_the_other(tmp_path: Path) -> None:
-    """Where NCCL said nothing but its greeting the iterations are read, and a note says what to record."""
     lines = [nccl_files.said("Bootstrap : Using eth0:10.0.0.1<0>"), *deepspeed_files.training()]
     run = perfkit.load(nccl_files.written(tmp_path / "train.log", lines))
     assert ["deepspeed"] == [p.reader for p in run.profiles]
@@ -416,7 +315,7 @@ def told(frame: pd.DataFrame) -> dict[tuple[int, str], list[float]]:
 
 
 def test_of_two_tools_at_one_time_that_with_more_readings_is_kept() -> None:
-    """Power four times and twice in 4 s: the four; the temperature that only the lesser has stays."""
+    # Power four times and twice in 4 s: the four; the temperature that only the lesser has stays.
     less = samples(every=2 * SECOND, power_w=[1, 2], temperature_c=[60, 61])
     more = samples(power_w=[3, 4, 5, 6])
     for frames in ([less, more], [more, less]):
@@ -425,42 +324,14 @@ def test_of_two_tools_at_one_time_that_with_more_readings_is_kept() -> None:
         first = frames[0] is less
         assert [f"{'ab'[not first]}: power_w left out, {'ba'[not first]} has more readings of the same GPUs"] == notes
         assert all(frame is SAMPLES.check(frame) for frame in kept)
-
-
-def test_of_equal_ones_the_first_is_kept() -> None:
-    """Two of two readings: those of the first file."""
     kept, notes = distinct([samples(power_w=[1, 2]), samples(power_w=[3, 4])], ["a", "b"])
     assert {(0, "power_w"): [1, 2]} == told(pd.concat(kept))
     assert ["b: power_w left out, a has more readings of the same GPUs"] == notes
-
-
-def test_what_follows_each_other_is_kept() -> None:
-    """One tool ran from 0 to 1 s, the other from 5 to 6 s: nothing is told twice."""
-    frames = [samples(power_w=[1, 2]), samples(at=[5 * SECOND, 6 * SECOND], power_w=[3, 4])]
-    kept, notes = distinct(frames, ["a", "b"])
-    assert [2, 2] == [len(frame) for frame in kept]
-    assert [] == notes
-    assert all(frame is one for frame, one in zip(kept, frames, strict=True))
-
-
-def test_a_single_reading_gives_way_whenever_it_was_made() -> None:
-    """The inventory of an hour before would count for that hour, since a reading holds until the next."""
+    # The inventory of an hour before would count for that hour, since a reading holds until the next.
     alone = samples(at=[-3600 * SECOND], power_w=[60], power_limit_w=[700])
     kept, notes = distinct([alone, samples(power_w=[1, 2])], ["gpus.xml", "dmon.log"])
     assert {(0, "power_limit_w"): [700], (0, "power_w"): [1, 2]} == told(pd.concat(kept))
     assert ["gpus.xml: power_w left out, dmon.log has more readings of the same GPUs"] == notes
-
-
-def test_devices_and_metrics_are_apart() -> None:
-    """Another GPU, another rank and another metric at the same time are no repetition."""
-    frames = [samples(power_w=[1, 2]), samples(gpu=1, power_w=[3]), samples(rank=1, power_w=[4]), samples(fan_frac=[1])]
-    kept, notes = distinct(frames, ["a", "b", "c", "d"])
-    assert [2, 1, 1, 1] == [len(frame) for frame in kept]
-    assert [] == notes
-
-
-def test_many_metrics_are_counted_in_a_note() -> None:
-    """Three are named; a table without rows has nothing to leave out."""
     names = ["energy_j", "fan_frac", "power_w", "sm_clock_hz", "temperature_c"]
     once, twice = (samples(**{name: [1.0] * count for name in names}) for count in (1, 2))
     frames = [once, twice, SAMPLES.empty()]
@@ -469,8 +340,20 @@ def test_many_metrics_are_counted_in_a_note() -> None:
     assert "a: energy_j, fan_frac, power_w and 2 more left out, b has more readings of the same GPUs" == note
 
 
+def test_other_times_and_devices_are_kept() -> None:
+    frames = [samples(power_w=[1, 2]), samples(at=[5 * SECOND, 6 * SECOND], power_w=[3, 4])]
+    kept, notes = distinct(frames, ["a", "b"])
+    assert [2, 2] == [len(frame) for frame in kept]
+    assert [] == notes
+    assert all(frame is one for frame, one in zip(kept, frames, strict=True))
+    frames = [samples(power_w=[1, 2]), samples(gpu=1, power_w=[3]), samples(rank=1, power_w=[4]), samples(fan_frac=[1])]
+    kept, notes = distinct(frames, ["a", "b", "c", "d"])
+    assert [2, 1, 1, 1] == [len(frame) for frame in kept]
+    assert [] == notes
+
+
 def test_against_a_search_over_all_pairs() -> None:
-    """Of made-up series none that is kept meets another of its device, and one that is left out meets a longer one."""
+    # None that is kept meets another of its device, and one that is left out meets a longer one.
     random = np.random.default_rng(0)
 
     def made() -> pd.DataFrame:
@@ -491,7 +374,6 @@ def test_against_a_search_over_all_pairs() -> None:
 
 
 def test_a_gpu_that_two_tools_name_is_there_once() -> None:
-    """Of the two rows that is kept which knows the memory; another rank's GPU 0 is another."""
     unknown = {"compute_capability": "", "sm_count": None, "memory_bytes_per_s": None, "clock_hz": None}
     rows = [
         {"rank": rank, "gpu": 0, "name": "A100", "memory_bytes": memory, **unknown}
@@ -499,22 +381,6 @@ def test_a_gpu_that_two_tools_name_is_there_once() -> None:
     ]
     frame = DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names).astype({"memory_bytes": "Int64"}))
     assert [80, None] == [None if pd.isna(n) else n for n in devices(frame)["memory_bytes"]]
-
-
-def test_energy_of_a_node_is_counted_once(tmp_path: Path) -> None:
-    """dmon and a query of one node: power has one series per GPU, the query's limits stay, and a note tells of it."""
-    stamps = [("20260101", f"00:00:0{i}") for i in range(6)]
-    rows = [(*stamp, *row) for stamp, row in zip(stamps, smi.ticks(6, gpus=1), strict=True)]
-    smi.dmon(tmp_path / "dmon.log", *rows, columns=("Date", "Time", *smi.COLUMNS))
-    smi.query(tmp_path / "query.csv", *smi.moments(4, gpus=1))
-    run = perfkit.load(tmp_path)
-    power = run.samples[run.samples["metric"] == "power_w"]
-    assert [*range(600, 606)] == power["value"].tolist()
-    assert "memory_used_bytes" in set(run.samples["metric"])
-    assert (
-        "query.csv: gpu_busy_frac, power_w, temperature_c left out, dmon.log has more readings of the same GPUs"
-        in run.notes
-    )
 
 
 T0 = 1_767_225_600 * 10**9  # 2026-01-01 00:00:00 UTC
@@ -526,10 +392,7 @@ TIMELINE = kernels({"start_ns": 0, "dur_ns": MINUTE})
 def capture(start_ns: int | None, dur_ns: int, *notes: str, name: str = "gpu.log", **tables: pd.DataFrame) -> Profile:
     """A profile that began `start_ns` after midnight."""
     t0 = None if start_ns is None else T0 + start_ns
-    row = {"rank": 0, "tool": "any", "tool_version": "", "path": name, "t0_unix_ns": t0, "dur_ns": dur_ns}
-    loaders: dict[str, Callable[[], pd.DataFrame]] = {key: lambda f=frame: f for key, frame in tables.items()}
-    reader = "nsys" if tables else "nvidia_smi"
-    return Profile(reader, Path(name), CAPTURE.make(pd.DataFrame([row])), loaders, notes=notes)
+    return profile("nsys" if tables else "nvidia_smi", name, t0, dur_ns, about={"notes": notes}, **tables)
 
 
 CAPTURED = capture(0, MINUTE, name="run.sqlite", KERNELS=TIMELINE)
@@ -539,15 +402,13 @@ LOCAL = f"the times are local ones without a zone, {ZONELESS}"
 @pytest.mark.parametrize(
     ("start_ns", "dur_ns", "clock"),
     [
-        (2 * HOUR, 5 * MINUTE, "at UTC+2:00"),
-        (-8 * HOUR - MINUTE, 5 * MINUTE, "at UTC-8:00"),
-        (5 * HOUR + 30 * MINUTE, 0, "at UTC+5:30"),
-        (14 * HOUR, MINUTE, "at UTC+14:00"),
+        *((2 * HOUR, 5 * MINUTE, "at UTC+2:00"), (-8 * HOUR - MINUTE, 5 * MINUTE, "at UTC-8:00")),
+        *((5 * HOUR + 30 * MINUTE, 0, "at UTC+5:30"), (14 * HOUR, MINUTE, "at UTC+14:00")),
         (2 * HOUR - 10 * MINUTE, 40 * MINUTE, "between UTC+2:00 and UTC+2:30"),
     ],
 )
 def test_a_log_that_is_a_zone_away_from_the_timeline_is_noted(start_ns: int, dur_ns: int, clock: str) -> None:
-    """A clock 2 h ahead of UTC began its log at 02:00 of its time when the timeline began at 00:00 UTC."""
+    # A clock 2 h ahead of UTC began its log at 02:00 of its time when the timeline began at 00:00 UTC.
     (note,) = astray([CAPTURED, capture(start_ns, dur_ns, LOCAL)])
     assert note.startswith(f"gpu.log: its times, taken as UTC, miss the timeline; as those of a clock {clock} they")
     assert "record in UTC" in note
@@ -559,31 +420,21 @@ def test_a_log_that_is_a_zone_away_from_the_timeline_is_noted(start_ns: int, dur
         (-10 * MINUTE, 30 * MINUTE, "it meets the timeline, and would three quarters later too"),
         (MINUTE, MINUTE, "it begins where the timeline ends"),
         (2 * HOUR + 7 * MINUTE, MINUTE, "no quarter of an hour away"),
-        (20 * HOUR, MINUTE, "there is no such zone"),
-        (-13 * HOUR, MINUTE, "there is no such zone"),
+        *((20 * HOUR, MINUTE, "there is no such zone"), (-13 * HOUR, MINUTE, "there is no such zone")),
         (None, HOUR, "no wall clock"),
     ],
 )
 def test_other_logs_are_not_noted(start_ns: int | None, dur_ns: int, why: str) -> None:
-    """A log that meets the timeline, or that no zone would bring there, gives no reason to doubt its clock."""
     assert [] == astray([CAPTURED, capture(start_ns, dur_ns, LOCAL)]), why
 
 
-def test_times_that_are_known_to_be_utc_are_not_noted() -> None:
-    """A range of Prometheus two hours later was recorded two hours later."""
+def test_clocks_in_utc_or_beside_any_capture_are_not_noted() -> None:
     assert [] == astray([CAPTURED, capture(2 * HOUR, MINUTE)])
     assert [] == astray([capture(2 * HOUR, MINUTE, LOCAL)])
     assert [] == astray([capture(None, MINUTE, KERNELS=TIMELINE), capture(2 * HOUR, MINUTE, LOCAL)])
-
-
-def test_any_capture_of_the_timeline_will_do() -> None:
-    """Beside a capture of the same time a log is well, whatever the other ranks did hours before."""
     other = capture(2 * HOUR, MINUTE, name="later.sqlite", KERNELS=TIMELINE)
     assert [] == astray([CAPTURED, other, capture(2 * HOUR, MINUTE, LOCAL)])
-
-
-def test_nothing_is_shifted() -> None:
-    """The run keeps the log two hours later, as its stamps say, and notes it once."""
+    # The run keeps the log two hours later, as its stamps say, and notes it once.
     run = Run([CAPTURED, capture(2 * HOUR, MINUTE, LOCAL)])
     assert [T0, T0 + 2 * HOUR] == sorted(run.capture["t0_unix_ns"])
     assert [0] == run.kernels["start_ns"].tolist()
@@ -591,7 +442,6 @@ def test_nothing_is_shifted() -> None:
 
 
 def test_readers_of_local_times_say_so_in_these_words(tmp_path: Path) -> None:
-    """nvidia-smi, Megatron with stamps and nccl-tests' report: all times without a zone are told by one phrase."""
     lines = [f"[2026-01-01 00:00:0{n}] {deepspeed_files.timed(n, 1000.0)}" for n in (1, 2)]
     found = [
         smi.read(smi.query(tmp_path / "gpu.csv", *smi.moments())),
@@ -599,13 +449,13 @@ def test_readers_of_local_times_say_so_in_these_words(tmp_path: Path) -> None:
         deepspeed.read(deepspeed_files.written(tmp_path / "train.log", lines)),
         nccl.read(nccl_files.reported(tmp_path / "test.json", nccl_files.report())),
     ]
-    for profile in found:
-        assert profile.capture["t0_unix_ns"].notna().all()
-        assert any(ZONELESS in note for note in profile.notes), profile.path.name
+    for each in found:
+        assert each.capture["t0_unix_ns"].notna().all()
+        assert any(ZONELESS in note for note in each.notes), each.path.name
 
 
 def test_a_real_log_of_local_times_has_the_note(tmp_path: Path, profiles: Path) -> None:
-    """The query of an H100 under load, beside a timeline of 7 hours before, could be of UTC+7 among its neighbours."""
+    # Beside a timeline of 7 hours before it could be of UTC+7 among its neighbours.
     path = profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv"
     log = perfkit.load(path).profiles[0]
     start = int(log.capture["t0_unix_ns"].iloc[0]) - T0 - 7 * HOUR

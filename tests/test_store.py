@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from frames import tuples
 from readers import nsys_files
 from readers import torch_files as made
 from widgets.viewed import specs, still
@@ -30,12 +32,6 @@ from perfkit.store import Ingested
 from perfkit.widgets import views
 
 STEPS = 4
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No copy of another test."""
-    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
 
 
 def events(rank: int) -> Iterator[made.Event]:
@@ -56,7 +52,6 @@ def trace(rank: int, world_size: int = 8) -> made.Trace:
 
 
 def folder(path: Path, count: int) -> Path:
-    """A folder of traces of so many ranks."""
     path.mkdir()
     for rank in range(count):
         made.packed(path / f"rank{rank}_trace.json.gz", trace(rank, count))
@@ -64,12 +59,15 @@ def folder(path: Path, count: int) -> Path:
 
 
 def names(made: Ingested) -> list[str]:
-    """The files that were refused."""
     return [Path(refusal.path).name for refusal in made.refused]
 
 
+def noted(run: perfkit.Run, word: str) -> list[str]:
+    """The notes of a run that hold a word."""
+    return [note for note in run.notes if word in note]
+
+
 def test_a_store_is_a_run_like_any_other(tmp_path: Path) -> None:
-    """Tables and reductions of a store equal those of the files; nothing of the files is read again."""
     files = folder(tmp_path / "job", 4)
     assert Ingested(4, 0, []) == store.ingest([files], tmp_path / "store", workers=1)
     run, direct = perfkit.load(tmp_path / "store"), perfkit.load(files)
@@ -86,7 +84,6 @@ def test_a_store_is_a_run_like_any_other(tmp_path: Path) -> None:
 
 
 def test_engines_and_parts_give_the_same_bits(tmp_path: Path) -> None:
-    """One process, two, parts of a job array at once, and Dask make stores whose figures are equal."""
     files = folder(tmp_path / "job", 5)
     store.ingest([files], tmp_path / "serial", workers=1)
     store.ingest([files], tmp_path / "processes", workers=2)
@@ -101,8 +98,8 @@ def test_engines_and_parts_give_the_same_bits(tmp_path: Path) -> None:
     assert 1 == len({repr(perfkit.load(tmp_path / name).reduced) for name in stores})
 
 
-def test_a_broken_file_that_was_named_stops_no_other(tmp_path: Path) -> None:
-    """As a shell's *.json.gz names it: the others are read, and it is refused by name. A path that is not there is."""
+def test_files_are_refused_only_where_they_were_named(tmp_path: Path) -> None:
+    # As a shell's *.json.gz names them.
     files = sorted(folder(tmp_path / "job", 3).iterdir())
     files[1].write_bytes(b"")
     made = store.ingest(files, tmp_path / "store", workers=1)
@@ -111,10 +108,13 @@ def test_a_broken_file_that_was_named_stops_no_other(tmp_path: Path) -> None:
         store.ingest([*files, tmp_path / "absent.json"], tmp_path / "store", workers=1)
     with pytest.raises(ReadError, match="rank1_trace"):
         store.ingest([files[1]], tmp_path / "other", workers=1)
+    assert Ingested(2, 0, []) == store.ingest([files[0], files[2]], tmp_path / "named", workers=1)
+    run = perfkit.load(tmp_path / "named")
+    assert ([0, 2], []) == (run.capture["rank"].tolist(), noted(run, "refused"))
 
 
 def test_parts_that_begin_at_the_same_moment_make_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever one part sees of a store that another part is making, it takes the store and refuses other folders."""
+    # Whatever one part sees of a store that another part is making, it takes the store and refuses other folders.
     files, out = folder(tmp_path / "job", 2), tmp_path / "store"
     out.mkdir()
     listed, others = Path.iterdir, [2]
@@ -132,63 +132,49 @@ def test_parts_that_begin_at_the_same_moment_make_one_store(tmp_path: Path, monk
 
 
 def test_broken_ranks_are_named_and_a_second_ingest_completes_the_store(tmp_path: Path) -> None:
-    """An empty, a cut and a damaged file are refused by name; mended, they alone are read."""
     files = folder(tmp_path / "job", 6)
     broken = {number: files / f"rank{number}_trace.json.gz" for number in (1, 3, 4)}
     whole = {path: path.read_bytes() for path in broken.values()}
     broken[1].write_bytes(b"")
-    broken[3].write_bytes(
-        gzip.compress(b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "ts')
-    )
+    cut = b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "ts'
+    broken[3].write_bytes(gzip.compress(cut))
     broken[4].write_bytes(gzip.compress(json.dumps(made.trace({"ph": "X", "cat": "kernel", "ts": "x"})).encode()))
     arguments = ["ingest", str(files), "--out", str(tmp_path / "store"), "--workers", "1"]
     answer = CliRunner().invoke(main, arguments)
     assert (2, True) == (answer.exit_code, "3 files read, 0 kept, 3 refused" in answer.output)
     assert all(path.name in answer.output for path in broken.values())
     run = perfkit.load(tmp_path / "store")
-    assert ([0, 2, 5], 3) == (run.capture["rank"].tolist(), sum("refused by ingest" in note for note in run.notes))
+    assert ([0, 2, 5], 3) == (run.capture["rank"].tolist(), len(noted(run, "refused by ingest")))
     for path, content in whole.items():
         path.write_bytes(content)
     answer = CliRunner().invoke(main, arguments)
     assert (0, True) == (answer.exit_code, "3 files read, 3 kept, 0 refused" in answer.output)
     run = perfkit.load(tmp_path / "store")
-    assert (list(range(6)), []) == (run.capture["rank"].tolist(), [n for n in run.notes if "refused" in n])
-
-
-def test_files_that_were_not_named_are_not_refused(tmp_path: Path) -> None:
-    """Two of five files are named: the store holds these two, and nothing says that the other three are broken."""
-    files = folder(tmp_path / "job", 5)
-    (files / "rank7_trace.json.gz").write_bytes(b"")
-    named = [files / f"rank{rank}_trace.json.gz" for rank in (1, 3)]
-    assert Ingested(2, 0, []) == store.ingest(named, tmp_path / "store", workers=1)
-    run = perfkit.load(tmp_path / "store")
-    assert ([1, 3], []) == (run.capture["rank"].tolist(), [note for note in run.notes if "refused" in note])
-    assert ["rank7_trace.json.gz"] == names(store.ingest([files], tmp_path / "all", workers=1))
+    assert (list(range(6)), []) == (run.capture["rank"].tolist(), noted(run, "refused"))
 
 
 def test_missing_ranks_are_named_once(tmp_path: Path) -> None:
-    """Rank 7 of 8 is missing, an eighth of the GPUs; of a complete job, and of one rank alone, no note says so."""
+    # Rank 7 of 8 is an eighth of the GPUs.
     files = folder(tmp_path / "job", 8)
-    assert not [note for note in perfkit.load(files).notes if "missing" in note]
+    assert not noted(perfkit.load(files), "missing")
     (files / "rank7_trace.json.gz").unlink()
     store.ingest([files], tmp_path / "store", workers=1)
+    said = "the files state a world size of 8, and {} of 8 GPUs ({} %) have no file"
     for path in (files, tmp_path / "store"):
         run = perfkit.load(path)
-        assert ["rank 7 is missing: the files state a world size of 8, and 1 of 8 GPUs (12.5 %) have no file"] == [
-            note for note in run.notes if "missing" in note
-        ]
-        assert not [note for note in run.on_rank(3).notes if "missing" in note]
+        assert [f"rank 7 is missing: {said.format(1, 12.5)}"] == noted(run, "missing")
+        assert not noted(run.on_rank(3), "missing")
     for rank in (1, 2, 4):
         (files / f"rank{rank}_trace.json.gz").unlink()
-    (note,) = (note for note in perfkit.load(files).notes if "missing" in note)
-    assert (
-        note
-        == "ranks 1 to 2, 4 and 7 are missing: the files state a world size of 8, and 4 of 8 GPUs (50.0 %) have no file"
-    )
+    assert [f"ranks 1 to 2, 4 and 7 are missing: {said.format(4, 50.0)}"] == noted(perfkit.load(files), "missing")
+    (tmp_path / "endless").mkdir()
+    for rank in (3, 5, 10, 12):
+        made.packed(tmp_path / "endless" / f"rank{rank}_trace.json.gz", trace(rank, 10**9))
+    (note,) = noted(perfkit.load(tmp_path / "endless"), "missing")
+    assert note.startswith("ranks 0 to 2, 4, 6 to 9 and 999,999,988 more are missing")
 
 
 def test_a_note_that_all_ranks_share_is_told_once(tmp_path: Path) -> None:
-    """Five traces without shapes, each with another number of events without a table: as many notes as of one rank."""
     for rank in range(5):
         odd = [made.event("odd", "what", 10.0 * i, 5.0) for i in range(rank + 1)]
         stated = {"distributedInfo": {"rank": rank, "world_size": 5}, "baseTimeNanoseconds": made.BASE}
@@ -198,21 +184,11 @@ def test_a_note_that_all_ranks_share_is_told_once(tmp_path: Path) -> None:
     single = {note.partition(": ")[2] for note in perfkit.load(tmp_path / "rank0.json.gz").notes}
     assert len(run.notes) == len(single) >= 2
     assert all(note.startswith("rank0.json.gz and 4 more files: ") for note in run.notes)
-    assert 1 == sum("(1 odd) (numbers of the first file)" in note for note in run.notes)
-    assert 1 == sum("no shapes of operators" in note for note in run.notes)
-    assert not [note for note in run.notes if "rank3" in note]
-
-
-def test_a_world_size_without_end_is_told_in_a_line(tmp_path: Path) -> None:
-    """Three ranks of a stated thousand millions: three runs by number, the others counted, at once."""
-    for rank in (3, 5, 10, 12):
-        made.packed(tmp_path / f"rank{rank}_trace.json.gz", trace(rank, 10**9))
-    (note,) = (note for note in perfkit.load(tmp_path).notes if "missing" in note)
-    assert note.startswith("ranks 0 to 2, 4, 6 to 9 and 999,999,988 more are missing")
+    words = ("(1 odd) (numbers of the first file)", "no shapes of operators", "rank3")
+    assert [1, 1, 0] == [len(noted(run, word)) for word in words]
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranks before it stay, the others are refused, and the next ingest completes the store."""
     files, out = folder(tmp_path / "job", 3), tmp_path / "store"
     written = Path.write_bytes
 
@@ -231,7 +207,6 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace that is still written is not taken; later it is."""
     files = folder(tmp_path / "job", 2)
     read, growing = cache.Source.profile, files / "rank1_trace.json.gz"
 
@@ -250,7 +225,6 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypat
 
 
 def test_what_is_no_store_is_not_written_to(tmp_path: Path) -> None:
-    """A folder with other files, and a store of another version, are refused; damage in a store is named."""
     files = folder(tmp_path / "job", 2)
     with pytest.raises(PerfkitError, match="no store of perfkit, and not empty"):
         store.ingest([files], files)
@@ -265,7 +239,6 @@ def test_what_is_no_store_is_not_written_to(tmp_path: Path) -> None:
 
 
 def test_many_files_are_not_opened_by_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a folder of 20 ranks headers tell ranks and world size; one rank opens one file; a table opens all."""
     files = folder(tmp_path / "job", 20)
     opened: list[str] = []
     original = cache.Source.profile
@@ -279,15 +252,11 @@ def test_many_files_are_not_opened_by_load(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_quantiles_and_extremes_merge_exactly() -> None:
-    """The error printed holds against all durations at once, in whichever order the ranks are merged."""
+    # The error printed holds against all durations at once, in whichever order the ranks are merged.
     rng = np.random.default_rng(3)
     durations = [np.exp(rng.normal(9, 2, 400)).astype(np.int64) + 1 for _ in range(9)]
     parts = [ranks.Reduction(durations=_counted(some)) for some in durations]
-    forward, backward = parts[0], parts[-1]
-    for part in parts[1:]:
-        forward = ranks.merged(forward, part)
-    for part in parts[-2::-1]:
-        backward = ranks.merged(part, backward)
+    forward, backward = reduce(ranks.merged, parts), reduce(lambda one, other: ranks.merged(other, one), parts[::-1])
     every = np.sort(np.concatenate(durations))
     for q in (0.0, 0.01, 0.5, 0.9, 0.999, 1.0):
         value, low, high = forward.quantile(q)
@@ -303,7 +272,6 @@ def _counted(durations: np.ndarray) -> dict[int, int]:
 
 
 def test_the_bound_on_dropped_kernels_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No name lost more time than `dropped_ns` says, and the largest stay."""
     monkeypatch.setattr(ranks, "MOST", 5)
     rng = np.random.default_rng(5)
     parts, exact = [], dict.fromkeys(map(str, range(12)), 0)
@@ -312,34 +280,24 @@ def test_the_bound_on_dropped_kernels_holds(monkeypatch: pytest.MonkeyPatch) -> 
         kept, dropped_ns = ranks._largest({name: (1, ns, ns, ns) for name, ns in sums.items()})
         parts.append(ranks.Reduction(kernels=kept, dropped_ns=dropped_ns))
         exact = {name: exact[name] + ns for name, ns in sums.items()}
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = ranks.merged(whole, part)
+    whole = reduce(ranks.merged, parts)
     top = whole.top_kernels().set_index("name")["sum_ns"]
     assert (5, "3", exact["3"]) == (len(top), top.index[0], top.iloc[0])
     assert max(ns - int(top.get(name, 0)) for name, ns in exact.items()) <= whole.dropped_ns
 
 
-def test_nodes_by_hand() -> None:
-    """Four ranks, two to a node: shares of both spans together; the second node idles for 30 of 200."""
+def test_nodes_and_the_rank_worth_opening_by_hand() -> None:
     rows = {"rank": [0, 1, 2, 3], "gpu": [0, 1, 0, 1], "span_ns": [100] * 4, "computation_ns": [90, 80, 70, 75]}
     rows |= {"exposed_communication_ns": [10, 20, 5, 20], "exposed_copy_ns": [0] * 4, "idle_ns": [0, 0, 25, 5]}
     found = ranks.by_node(pd.DataFrame(rows), gpus_per_node=2)
-    assert [(0, 0, 1, 0, 2, 0.85, 0.0, 0.15, 0.0), (1, 2, 3, 3, 2, 0.725, 0.15, 0.125, 0.0)] == [
-        tuple(row) for row in found.to_numpy().tolist()
-    ]
+    expected = [(0, 0, 1, 0, 2, 0.85, 0.0, 0.15, 0.0), (1, 2, 3, 3, 2, 0.725, 0.15, 0.125, 0.0)]
+    assert expected == tuples(found, *found)
     for alone in (0, 4):
         assert ranks.by_node(pd.DataFrame(rows), gpus_per_node=alone).empty
-
-
-def test_the_rank_worth_opening_has_a_reason() -> None:
-    """One GPU of ten that is idle for half of its time is named, the others are not."""
     rows = [(rank, 0, 1, 1, 1, 1, 0, 1000, 900, 50, 50, 0, 50) for rank in range(9)]
     rows.append((9, 0, 1, 1, 1, 1, 0, 1000, 450, 50, 50, 0, 500))
     found = ranks.worth_opening(ranks.Reduction(devices=rows).by_device())
-    assert [(9, "idle_frac", 0.5, 0.05)] == list(
-        found[["rank", "figure", "value_frac", "median_frac"]].itertuples(index=False, name=None)
-    )
+    assert [(9, "idle_frac", 0.5, 0.05)] == tuples(found, "rank", "figure", "value_frac", "median_frac")
 
 
 def uneven(path: Path) -> Path:
@@ -369,36 +327,27 @@ def uneven(path: Path) -> Path:
 def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
     """Rank 7 is idle from its last kernel on; of ranks 3 and 5 perfkit says that their recording is shorter.
 
-    By hand: GPUs are compared from 0.1 ms to 19.95 ms. Rank 7 works 10 x 0.85 ms of that, so 57.2 % are idle, the
-    others 14.4 %. Rank 3 is recorded to 11.99 ms, 11.89 ms of 19.85 (59.9 %). Rank 5 launches a kernel at 8 ms that
-    its file does not hold: 7.9 ms (39.8 %).
-    """
-    view = perfkit.selection.select(perfkit.load(uneven(tmp_path / "job")))
-    found = ranks.worth_opening(timeline.breakdown(view.kernels, view.copies, window=view.measured))
-    assert [7, 5, 3] == found["rank"].tolist()
-    assert ["idle_frac", ranks.CUT, ranks.CUT] == found["figure"].tolist()
-    assert [0.572, 0.398, 0.599] == found["value_frac"].round(3).tolist()
-    assert [0.144, 1.0, 1.0] == found["median_frac"].round(3).tolist()
-
-
-def test_a_store_and_the_page_measure_ranks_over_one_span(tmp_path: Path) -> None:
-    """A rank has one idle time, whoever asks: the span all ranks share, not that of its own operations.
-
-    Rank 7 works for 10 steps, then only its CPU does. Over its own operations (0.1 to 9.95 ms) it is busy as all
-    others are, so the time for which they work without it would be lost: by hand 19.85 - 8.5 = 11.35 ms are idle.
+    By hand: GPUs are compared from 0.1 ms to 19.95 ms, the span that all ranks share, whoever asks. Rank 7 works
+    10 x 0.85 ms of that, so 11.35 ms (57.2 %) are idle, of the others 14.4 %. Rank 3 is recorded to 11.99 ms, 11.89 ms
+    of 19.85 (59.9 %). Rank 5 launches a kernel at 8 ms that its file does not hold: 7.9 ms (39.8 %).
     """
     files = uneven(tmp_path / "job")
     store.ingest([files], tmp_path / "store", workers=1)
     for path in (files, tmp_path / "store"):
         run = perfkit.load(path)
         view = perfkit.selection.select(run)
-        page = timeline.breakdown(view.kernels, view.copies, window=view.measured).set_index(["rank", "gpu"])
-        found = run.reduced.by_device().set_index(["rank", "gpu"])
+        page = timeline.breakdown(view.kernels, view.copies, window=view.measured)
+        found = run.reduced.by_device()
         both = [name for name in page if name in found]
-        pd.testing.assert_frame_equal(page[both], found[both], check_index_type=False)
-        assert (19_850_000, 11_350_000) == (found.loc[(7, 0), "span_ns"], found.loc[(7, 0), "idle_ns"])
-        worth = (ranks.worth_opening(frame.reset_index()) for frame in (page, found))
-        pd.testing.assert_frame_equal(*worth, check_dtype=False)
+        pd.testing.assert_frame_equal(page[both], found[both], check_index_type=False, check_dtype=False)
+        idle = found.set_index(["rank", "gpu"]).loc[(7, 0)]
+        assert (19_850_000, 11_350_000) == (idle["span_ns"], idle["idle_ns"])
+        worth, of_store = (ranks.worth_opening(frame) for frame in (page, found))
+        pd.testing.assert_frame_equal(worth, of_store, check_dtype=False)
+        assert [7, 5, 3] == worth["rank"].tolist()
+        assert ["idle_frac", ranks.CUT, ranks.CUT] == worth["figure"].tolist()
+        assert [0.572, 0.398, 0.599] == worth["value_frac"].round(3).tolist()
+        assert [0.144, 1.0, 1.0] == worth["median_frac"].round(3).tolist()
 
 
 LAYOUTS = {
@@ -413,7 +362,6 @@ LAYOUTS = {
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("program", LAYOUTS)
 def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None:
-    """The files of each program are ranks 0 to 2, whether traces state them or not; its cycles are of the same rank."""
     for number, name in enumerate(LAYOUTS[program]):
         path = tmp_path / "job" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -434,7 +382,7 @@ def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None
 
 
 def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:
-    """`nsys profile -o report.%q{SLURM_PROCID}`: a pattern finds ranks 0, 2 and 10; a wrong one is refused."""
+    # `nsys profile -o report.%q{SLURM_PROCID}`.
     (tmp_path / "job" / "node0").mkdir(parents=True)
     for rank in (0, 2, 10):
         nsys_files.sqlite(tmp_path / "job" / "node0" / f"report.{rank}.sqlite", nsys_files.capture())
@@ -460,25 +408,22 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_chosen_ranks_of_a_large_store_are_opened_alone(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows as those of the whole run, its clock, and the figures of all ranks."""
     run = perfkit.load(large)
     view = perfkit.select(run, ranks=[2, 7])
     assert [2, 7] == view.run.capture["rank"].tolist()
-    assert any("opened ranks 2, 7 of 8" in note for note in view.run.notes)
+    assert noted(view.run, "opened ranks 2, 7 of 8")
     monkeypatch.setattr("perfkit.run.LARGE", 10**9)
     whole = perfkit.select(perfkit.load(large), ranks=[2, 7])
     assert 8 == len(whole.run.profiles)
     for name in ("kernels", "api_calls", "ranges", "collectives"):
-        pd.testing.assert_frame_equal(
-            getattr(view, name).reset_index(drop=True), getattr(whole, name).reset_index(drop=True)
-        )
+        both = (getattr(each, name).reset_index(drop=True) for each in (view, whole))
+        pd.testing.assert_frame_equal(*both)
     assert view.run.all_ranks is run
     with pytest.raises(perfkit.PerfkitError, match=r"no rank 12\. Choose from 0 to 7"):
         perfkit.select(run, ranks=[1, 12])
 
 
 def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(large: Path, tmp_path: Path) -> None:
-    """Those worth opening and a typical one; the pictures of section 7 show all ranks all the same."""
     run = perfkit.load(large)
     chosen = ranks.to_open(run.reduced.by_device())
     assert 7 in chosen

@@ -104,14 +104,12 @@ ALL = [pytest.param(name, marks=() if name in VERSIONS else pytest.mark.matrix) 
 
 @pytest.mark.parametrize("name", ALL, ids=lambda name: _short(name))
 def test_runs_on_every_real_capture(name: str, profiles: Path) -> None:
-    """Captures without kernels, ranges, calls, counters or devices are not errors: each cell shows something."""
     for done in execute_all(answering(perfkit.load(profiles / name)), profile=str(profiles / name)).values():
         done.check()
 
 
 @pytest.mark.parametrize("name", KIND, ids=_short)
 def test_runs_on_what_it_has_no_answer_to(name: str, profiles: Path) -> None:
-    """Whoever opens a notebook on another tool's capture reads sentences, not a traceback."""
     others = sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))})
     for done in execute_all(others, profile=str(profiles / name)).values():
         done.check()
@@ -119,14 +117,12 @@ def test_runs_on_what_it_has_no_answer_to(name: str, profiles: Path) -> None:
 
 @pytest.mark.parametrize("name", KIND, ids=_short)
 def test_compares_whatever_is_recorded(name: str, profiles: Path) -> None:
-    """A capture of each kind stands beside itself and beside one of another kind, of which most share nothing."""
     other = next(one for one in KIND if Path(one).parent != Path(name).parent)
     for baseline in (name, other):
         execute("6_compare", profile=str(profiles / name), baseline=str(profiles / baseline)).check()
 
 
 def test_the_captures_named_here_are_among_all(profiles: Path) -> None:
-    """A name that is misspelt would run nothing; what is run by default has every reader's layouts."""
     golden = {each.name for each in CAPTURES}
     assert set() == {*VERSIONS} - {*_captures()}
     assert set() == {*KIND} - {*VERSIONS, *golden}

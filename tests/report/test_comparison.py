@@ -25,7 +25,6 @@ ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",)
 
 
 def test_text() -> None:
-    """A headline, a line per figure with values, ratio, limit and reason, and the cautions."""
     lines = check_text(ALL).splitlines()
     head = "CANNOT TELL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 undecided (confidence: low)"
     assert head == lines[0]
@@ -35,19 +34,18 @@ def test_text() -> None:
     assert "caution: different GPUs: A before, B� after" == lines[-1]
     assert check_text(Checked((FINE,))).startswith("PASS: baseline: of 1 figure none worse (confidence: high)\n  pass ")
     kept = replace(FINE, against="budget")
-    assert check_text(Checked((kept, kept, FINE))).startswith(
-        "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
-    )
+    head = "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
+    assert check_text(Checked((kept, kept, FINE))).startswith(head)
+    assert "�[31m</x>" in check_text(ALL)
+    assert check_text(ALL).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_headline_counts_the_lines(seed: int) -> None:
-    """Of any verdicts the numbers of the headline are those of the lines that begin alike, by what they are against."""
     random = Random(seed)
-    verdicts = tuple(
-        replace(FINE, outcome=random.choice(("pass", "fail", "error")), against=random.choice(("baseline", "budget")))
-        for _ in range(20)
-    )
+    outcomes, sides = ("pass", "fail", "error"), ("baseline", "budget")
+    drawn = ((random.choice(outcomes), random.choice(sides)) for _ in range(20))
+    verdicts = tuple(replace(FINE, outcome=outcome, against=against) for outcome, against in drawn)
     head, *lines = check_text(Checked(verdicts)).splitlines()
     for against, bad in (("baseline", "worse"), ("budget", "not kept")):
         own = [line for line in lines if f"; {against}: " in line]
@@ -56,30 +54,17 @@ def test_the_headline_counts_the_lines(seed: int) -> None:
         assert f"{against}: of {len(own)} {things} {counts[0]} {bad} and {counts[1]} undecided" in head
 
 
-def test_text_of_foreign_names() -> None:
-    """Control characters of a name do not reach the terminal."""
-    assert "�[31m</x>" in check_text(ALL)
-    assert check_text(ALL).isprintable() is False  # the line breaks alone
-    assert check_text(ALL).replace("\n", "").isprintable()
-
-
 def test_json() -> None:
-    """Outcome, exit status and all verdicts; numbers that are none are null."""
     content = json.loads(check_json(ALL))
     assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
     assert ["budget", "baseline", "baseline"] == [verdict["against"] for verdict in content["verdicts"]]
     assert 1 == content["schema"]
-
-
-def test_json_of_a_surrogate_can_be_written() -> None:
-    """A name with half a character is escaped, so that the file is UTF-8 all the same."""
     assert check_json(ALL).encode("utf-8")
 
 
 def test_junit() -> None:
-    """A test case per figure; the worse one is a failure, the one that could not be judged an error."""
     root = ElementTree.fromstring(junit(ALL))
     suite = root[0]
     assert ("testsuites", "testsuite") == (root.tag, suite.tag)
@@ -89,17 +74,12 @@ def test_junit() -> None:
     assert "slow" == cases[1][0].attrib["message"]
     assert "step_median_ns, baseline: at most 1.05 times the baseline" == cases[1].attrib["name"]
     assert "different GPUs: A before, B� after" == suite.findtext("system-out")
-
-
-def test_junit_of_foreign_names() -> None:
-    """Markup in a name stays text, what XML cannot hold is replaced, and reading it back gives the name."""
     case = ElementTree.fromstring(junit(ALL, suite="<s>"))[0][0]
     assert ("<s>", "<a>�, budget: min & 1") == (case.attrib["classname"], case.attrib["name"])
     assert "]]>� no such figure" == case[0].attrib["message"]
 
 
 def test_nothing_was_judged() -> None:
-    """Without a verdict the outcome is an error, never a pass."""
     none = Checked(())
     assert ("CANNOT TELL: nothing was judged", 2) == (check_text(none), json.loads(check_json(none))["exit_code"])
     assert "0" == ElementTree.fromstring(junit(none))[0].attrib["tests"]

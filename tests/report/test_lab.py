@@ -48,7 +48,6 @@ def runs(here: Path) -> tuple[Path, Path]:
 
 
 def profile(notebook: Path) -> str:
-    """The run that a notebook reads."""
     cells = nbformat.read(notebook, as_version=4).cells
     names: dict[str, Any] = {}
     exec(next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])), names)
@@ -56,7 +55,6 @@ def profile(notebook: Path) -> str:
 
 
 def profiles(place: Path) -> set[str]:
-    """The runs that the notebooks of a folder read."""
     return {profile(place / f"{name}.ipynb") for name in (START, *NOTEBOOKS)}
 
 
@@ -67,42 +65,52 @@ def edit(notebook: Path, line: str) -> None:
     nbformat.write(content, notebook)
 
 
-def test_each_run_has_a_folder_of_its_own(runs: tuple[Path, Path]) -> None:
-    """The second run of the same name gets another folder, and each is found again, whatever its folder is called."""
+def test_each_run_has_a_folder_of_its_own(runs: tuple[Path, Path], here: Path) -> None:
     before, after = (lab.prepare(None, run) for run in runs)
     assert (Path("perfkit-lab/run"), Path("perfkit-lab/run-2")) == (before, after)
     assert ({str(runs[0])}, {str(runs[1])}) == (profiles(before), profiles(after))
     renamed = before.rename("perfkit-lab/mine")
     assert (renamed, after) == (lab.prepare(None, runs[0]), lab.prepare(None, runs[1]))
-
-
-def test_a_run_is_the_same_by_any_path(runs: tuple[Path, Path], here: Path) -> None:
-    """A relative path and a link lead to the notebooks that the absolute path made."""
     place = lab.prepare(None, runs[0])
     (here / "link").symlink_to(runs[0])
     assert [place, place] == [lab.prepare(None, Path(path)) for path in ("before/run", "link")]
 
 
+def test_other_runs_are_named_and_folders_that_cannot_be_made_refused(runs: tuple[Path, Path], here: Path) -> None:
+    place = lab.prepare(None, runs[0])
+    edit(place / "3_system.ipynb", f"profile: str = {str(runs[1])!r}")
+    assert place == lab.prepare(None, runs[0])
+    other = f"note: the parameters cell of 3_system.ipynb names another run: {runs[1]}"
+    assert [f"perfkit-lab/run: notebooks of {runs[0]}", other] == lab.description(place, runs[0])
+    (here / "file").touch()
+    for folder in (here / "file", here / "file" / "below"):
+        with pytest.raises(PerfkitError, match=r"the notebooks cannot be written \(.*\)\. Choose another --folder"):
+            lab.prepare(folder, runs[0])
+
+
 def test_notebooks_of_a_person_stay(runs: tuple[Path, Path]) -> None:
-    """What is there is not touched, what is missing is added."""
     place = lab.prepare(None, runs[0])
     (place / "3_system.ipynb").write_text("mine")
     (place / "4_kernels.ipynb").unlink()
     assert place == lab.prepare(None, runs[0])
     assert "mine" == (place / "3_system.ipynb").read_text()
     assert str(runs[0]) == profile(place / "4_kernels.ipynb")
+    edit(place / "start.ipynb", f"profile = {str(runs[1])!r}")
+    assert (place, place.with_name("run-2")) == (lab.prepare(None, runs[1]), lab.prepare(None, runs[0]))
 
 
 def test_notebooks_of_an_earlier_version_serve_their_own_run(runs: tuple[Path, Path]) -> None:
-    """They lie in perfkit-lab itself: its run is opened there, another one in a folder of its own."""
+    # They lie in perfkit-lab itself: its run is opened there, another one in a folder of its own.
     old = lab.prepare(Path("perfkit-lab"), runs[0])
     stored = {path: path.read_bytes() for path in old.iterdir()}
     assert (old, old / "run") == (lab.prepare(None, runs[0]), lab.prepare(None, runs[1]))
     assert stored == {path: path.read_bytes() for path in old.iterdir() if path.is_file()}
 
 
-def test_a_named_folder_of_another_run_is_refused(runs: tuple[Path, Path], here: Path) -> None:
-    """The message names both runs and the folder; nothing is written, and the folder's own run still opens."""
+def test_a_named_folder_is_used_unless_it_is_of_another_run(runs: tuple[Path, Path], here: Path) -> None:
+    (here / "thesis.tex").write_text("years of work")
+    assert here == lab.prepare(here, runs[0])
+    assert ({str(runs[0])}, "years of work") == (profiles(here), (here / "thesis.tex").read_text())
     place = lab.prepare(here / "lab", runs[0])
     stored = {path: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(PerfkitError) as refused:
@@ -110,31 +118,6 @@ def test_a_named_folder_of_another_run_is_refused(runs: tuple[Path, Path], here:
     assert f"{place}: holds notebooks of {runs[0]}, not of {runs[1]}. Choose another --folder" in str(refused.value)
     assert stored == {path: path.read_bytes() for path in place.iterdir()}
     assert place == lab.prepare(place, runs[0])
-
-
-def test_a_named_folder_without_notebooks_is_used(runs: tuple[Path, Path], here: Path) -> None:
-    """Other files of the person stay beside the notebooks."""
-    (here / "thesis.tex").write_text("years of work")
-    assert here == lab.prepare(here, runs[0])
-    assert ({str(runs[0])}, "years of work") == (profiles(here), (here / "thesis.tex").read_text())
-
-
-def test_the_parameters_cell_says_whose_a_folder_is(runs: tuple[Path, Path]) -> None:
-    """A person who names another run on the first page has made the folder that run's."""
-    place = lab.prepare(None, runs[0])
-    edit(place / "start.ipynb", f"profile = {str(runs[1])!r}")
-    assert (place, place.with_name("run-2")) == (lab.prepare(None, runs[1]), lab.prepare(None, runs[0]))
-
-
-def test_notebooks_that_read_another_run_are_named(runs: tuple[Path, Path]) -> None:
-    """The folder stays its run's; the one notebook that a person changed is no surprise."""
-    place = lab.prepare(None, runs[0])
-    edit(place / "3_system.ipynb", f"profile: str = {str(runs[1])!r}")
-    assert place == lab.prepare(None, runs[0])
-    assert [
-        f"perfkit-lab/run: notebooks of {runs[0]}",
-        f"note: the parameters cell of 3_system.ipynb names another run: {runs[1]}",
-    ] == lab.description(place, runs[0])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +130,6 @@ def test_notebooks_that_read_another_run_are_named(runs: tuple[Path, Path]) -> N
     ],
 )
 def test_notebooks_that_name_no_run_are_of_none(runs: tuple[Path, Path], here: Path, content: str) -> None:
-    """Damaged or rewritten: the folder is not taken for the run's, and not written to."""
     (here / "lab").mkdir()
     (here / "lab" / "start.ipynb").write_text(content)
     with pytest.raises(PerfkitError, match=r"lab: holds notebooks of no run, not of .*run\. Choose another --folder"):
@@ -160,27 +142,16 @@ def test_notebooks_that_name_no_run_are_of_none(runs: tuple[Path, Path], here: P
     [(".hidden", "hidden"), ("a b:c", "a_b_c"), ("ядро", "ядро"), ("x" * 200, "x" * 60), ("\udcff...", "_...")],
 )
 def test_a_folder_has_a_name_that_jupyter_serves(here: Path, name: str, folder: str) -> None:
-    """No hidden folder, no sign that a file system or an address refuses; the run itself keeps its name."""
     (here / name).mkdir()
     place = lab.prepare(None, here / name)
     assert (folder, str(here / name)) == (place.name, profile(place / "start.ipynb"))
 
 
-def test_a_folder_that_cannot_be_made_is_refused(runs: tuple[Path, Path], here: Path) -> None:
-    """A file lies where it should be."""
-    (here / "file").touch()
-    for folder in (here / "file", here / "file" / "below"):
-        with pytest.raises(PerfkitError, match=r"the notebooks cannot be written \(.*\)\. Choose another --folder"):
-            lab.prepare(folder, runs[0])
-
-
 def perfkit_lab(*arguments: object) -> Result:
-    """Run `perfkit lab`."""
     return CliRunner().invoke(main, ["lab", *map(str, arguments)])
 
 
 def test_command_opens_the_folder_of_the_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JupyterLab gets the folder and the person's options; the sample run is the default, and the folder is named."""
     asked: list[tuple[Path, list[str]]] = []
     monkeypatch.setattr(lab, "command", lambda place, options: asked.append((place, options)) or 0)
     result = perfkit_lab("--no-browser", "--jupyter=--port=9999")
@@ -190,14 +161,6 @@ def test_command_opens_the_folder_of_the_run(here: Path, monkeypatch: pytest.Mon
     assert 1 == len(asked)
 
 
-@pytest.fixture
-def port() -> int:
-    """A port that is free."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
-
-
 def heard() -> None:
     """Let a new process hear the signals that a shell makes its jobs in the background ignore."""
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -205,14 +168,17 @@ def heard() -> None:
 
 
 @pytest.fixture
-def started(here: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`perfkit lab` as a process, with settings of its own."""
+def started(here: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """`perfkit lab` as a process, with settings of its own, and its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
     folders = {f"JUPYTER_{name}_DIR": str(here / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     options = [f"--port={port}", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.token={TOKEN}"]
     command = [sys.executable, "-m", "perfkit", "lab", "--no-browser", *(f"--jupyter={option}" for option in options)]
     with (here / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **folders}, stdout=log, stderr=log, preexec_fn=heard)
-        yield process
+        yield process, port
     for left in (*psutil.Process(process.pid).children(recursive=True), process) if process.poll() is None else ():
         left.kill()
     process.wait()
@@ -232,7 +198,6 @@ def ask(port: int, method: str, path: str) -> Any:
 
 
 def command_of(process: psutil.Process) -> str:
-    """The command line of a process; empty if it has ended meanwhile."""
     with suppress(psutil.NoSuchProcess):  # of which ZombieProcess is one
         return " ".join(process.cmdline())
     return ""
@@ -243,14 +208,12 @@ def command_of(process: psutil.Process) -> str:
     [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.matrix)],  # as SIGTERM
     ids=lambda number: number.name,
 )
-def test_a_signal_ends_jupyterlab_and_its_kernels(
-    started: subprocess.Popen[bytes], port: int, number: signal.Signals
-) -> None:
-    """No child of perfkit is left when it has ended, neither the server nor a kernel."""
+def test_a_signal_ends_jupyterlab_and_its_kernels(started: Any, number: signal.Signals) -> None:
+    process, port = started
     ask(port, "GET", "status")
     ask(port, "POST", "kernels")
-    children = psutil.Process(started.pid).children(recursive=True)
+    children = psutil.Process(process.pid).children(recursive=True)
     assert any("ipykernel_launcher" in command for command in map(command_of, children))
-    started.send_signal(number)
-    assert 0 == started.wait(LIMIT)
+    process.send_signal(number)
+    assert 0 == process.wait(LIMIT)
     assert [] == [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

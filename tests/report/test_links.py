@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any
 
 import nbformat
 import pytest
-from cells import outputs, unlinked
+from bs4 import BeautifulSoup
+from cells import built, unlinked
 from diagnosis.traces import leaking
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import perfkit
-from perfkit import diagnosis, report
+from perfkit import diagnosis
 from perfkit.diagnosis.finding import SOURCES, Figure
 from perfkit.report import links
 from perfkit.report.blocks import figure_table
@@ -32,36 +32,27 @@ IDLE = Figure("idle_frac", "GPU <b>idle</b>", 0.5, "1", "what", "KERNELS, COPIES
 FOREIGN = Figure("foreign_frac", "Foreign", 0.5, "1", "what", "foreign.analysis")
 ANALYSIS = re.compile(r"[a-z_]+\.[a-z_]+")
 SOURCE = re.compile(r"[A-Z_, ]*;?[a-z_., ]+")  # what a source looks like
-# Captures that differ in what they hold; tests/golden asks the same of the samples and of one capture of each layout.
+# Captures that differ in what they hold; REPORTS and tests/golden ask the same of others.
 CAPTURES = (
-    "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
     "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
     "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
     "torch/TraceLens__b200__eager_trace.json.gz",
     "torch/TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
     "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
-    "hpctoolkit/hpctoolkit-dlrm-gpu-database",
     "hpctoolkit/hpctoolkit-ping-pong-database",
 )
 
 
 @pytest.mark.parametrize("name", CAPTURES, ids=lambda name: name.rpartition("/")[2][:40])
 def test_every_figure_of_a_run_has_a_cell_and_a_table(name: str, profiles: Path) -> None:
-    """No figure of a run, nor of a finding's evidence, is without a cell of its report and a table that it holds."""
     assert [] == unlinked(perfkit.select(perfkit.load(profiles / name)))
 
 
-def test_memory_that_grows_has_a_cell() -> None:
-    """No real capture at hand has this figure."""
-    assert [] == unlinked(perfkit.select(leaking(100)))
-
-
-def test_every_figure_of_a_comparison_has_a_cell() -> None:
-    """What a comparison records leads to the notebook that compares."""
+def test_figures_that_no_real_capture_has_lead_to_a_cell() -> None:
+    assert [] == unlinked(perfkit.select(leaking(100))), "memory that grows"
     run = perfkit.load(sample())
     facts = diagnosis.verdict.facts(diagnosis.verdict.attempted(run, run))
-    assert {"6_compare"} == {cell.notebook for f in facts if (cell := place(f.id, f.source, stored()))}
-    assert [] == [f.id for f in facts if place(f.id, f.source, stored()) is None]
+    assert {"6_compare"} == {cell and cell.notebook for cell in (place(f.id, f.source, stored()) for f in facts)}
 
 
 def _texts() -> Iterator[str]:
@@ -77,14 +68,6 @@ def _texts() -> Iterator[str]:
                 )
 
 
-def test_every_analysis_that_a_figure_names_is_listed() -> None:
-    """A figure of a new analysis needs a source that says its tables, also where no run at hand has that figure."""
-    texts = [text.replace("\\", "") for text in _texts()]
-    named = {text for text in texts if SOURCE.fullmatch(text) and any(map(is_analysis, ANALYSIS.findall(text)))}
-    assert [] == [text for text in sorted(named) if not any(source.endswith(text) for source in SOURCES)]
-    assert {"gaps.idle_gaps", "KERNELS, COPIES; timeline.busy"} <= named
-
-
 def is_analysis(name: str) -> bool:
     """Whether a dotted name is a module of `perfkit.analysis` and a function of it."""
     module, _, function = name.partition(".")
@@ -92,14 +75,15 @@ def is_analysis(name: str) -> bool:
     return found is not None and hasattr(import_module(found.name), function)
 
 
-def test_what_is_listed_exists() -> None:
-    """Every analysis of a source is a function of perfkit, every table a table."""
+def test_sources_and_what_cells_show_are_listed_and_exist() -> None:
+    # A figure of a new analysis needs a source that says its tables, also where no run at hand has that figure.
+    texts = [text.replace("\\", "") for text in _texts()]
+    named = {text for text in texts if SOURCE.fullmatch(text) and any(map(is_analysis, ANALYSIS.findall(text)))}
+    assert [] == [text for text in sorted(named) if not any(source.endswith(text) for source in SOURCES)]
+    assert {"gaps.idle_gaps", "KERNELS, COPIES; timeline.busy"} <= named
     assert [] == [one for one in SOURCES.values() if one.analysis and not is_analysis(one.analysis)]
     assert {table.rpartition("/")[2] for one in SOURCES.values() for table in one.tables} <= set(TABLES)
-
-
-def test_what_a_cell_shows_exists() -> None:
-    """Each name in a cell's metadata is an analysis or a table of some source, or an id that perfkit gives a figure."""
+    # Each name in a cell's metadata is an analysis or a table of some source, or an id that perfkit gives a figure.
     known = {name for one in SOURCES.values() for name in (one.analysis, *one.tables)}
     ids = [re.compile(text) for text in set(_texts()) if re.search("[a-z]{2}", text) and " " not in text]
     named = {name for cell in stored() for name in cell.shows} - known
@@ -107,19 +91,19 @@ def test_what_a_cell_shows_exists() -> None:
     assert [] == [name for name in sorted(named) if not any(pattern.fullmatch(name) for pattern in ids)]
 
 
-def test_a_cell_that_makes_a_table_of_figures_says_which() -> None:
-    """The code of such a cell lists no ids: it names itself, and its metadata lists them in their order."""
-    for name in NOTEBOOKS:
-        for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells:
-            if cell.cell_type == "code" and "report.figure_table(" in cell.source and "startswith" not in cell.source:
-                assert f'cell="{cell.id}"' in cell.source, cell.id
-                ids = [one for one in cell.metadata["perfkit"]["shows"] if "." not in one]
-                figures = {one: replace(IDLE, id=one, label=one) for one in reversed(ids)}
-                assert ids == figure_table(figures, cell=cell.id)["figure"].tolist()
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_ids_of_cells_differ_and_a_table_of_figures_lists_its_own(name: str) -> None:
+    cells = nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells
+    assert len(cells) == len({cell.id for cell in cells})
+    for cell in cells:
+        if cell.cell_type == "code" and "report.figure_table(" in cell.source and "startswith" not in cell.source:
+            assert f'cell="{cell.id}"' in cell.source, cell.id
+            ids = [one for one in cell.metadata["perfkit"]["shows"] if "." not in one]
+            figures = {one: replace(IDLE, id=one, label=one) for one in reversed(ids)}
+            assert ids == figure_table(figures, cell=cell.id)["figure"].tolist()
 
 
 def test_next_steps_lead_where_findings_do_not_end() -> None:
-    """At most two other notebooks and the comparison; the title of a finding is text."""
     view = perfkit.select(perfkit.load(sample()))
     found = diagnosis.findings(view)
     made = links.next_steps([replace(found[0], rule="kernel_stall", title="<b>x</b>"), *found], view, "3_system")
@@ -133,7 +117,7 @@ def test_next_steps_lead_where_findings_do_not_end() -> None:
 
 
 def test_the_cell_that_names_a_figure_comes_before_one_of_its_analysis_and_of_its_tables() -> None:
-    """A table with the figure shows it more plainly than a picture made of the same analysis."""
+    # A table with the figure shows it more plainly than a picture made of the same analysis.
     whole = Cell("2_monitoring", "c", frozenset({"KERNELS"}))
     calling = Cell("3_system", "a", frozenset({"timeline.breakdown"}))
     naming = Cell("4_kernels", "b", frozenset({"idle_frac"}))
@@ -143,8 +127,7 @@ def test_the_cell_that_names_a_figure_comes_before_one_of_its_analysis_and_of_it
     assert place(FOREIGN.id, FOREIGN.source, [whole, calling, naming]) is None
 
 
-def test_a_figure_is_a_link_for_jupyterlab() -> None:
-    """The link leads to the notebook beside, at its cell; names and texts are escaped."""
+def test_figures_and_sources_are_links_for_jupyterlab() -> None:
     html = links.figure(IDLE, text="<i>50</i>").html
     cell = place(IDLE.id, IDLE.source, stored())
     assert cell is not None
@@ -152,10 +135,6 @@ def test_a_figure_is_a_link_for_jupyterlab() -> None:
     assert 'data-label="GPU &lt;b&gt;idle&lt;/b&gt;"' in html
     assert html.endswith(">&lt;i&gt;50&lt;/i&gt;</a>")
     assert links.figure(FOREIGN).html == "50.0 %"
-
-
-def test_a_source_names_the_tables_of_its_analysis() -> None:
-    """Where the source names an analysis alone, the tables that it rests on stand before it."""
     gaps = Figure("idle_sync_frac", "Idle", 0.1, "1", "what", "gaps.idle_gaps")
     assert "KERNELS, COPIES, API_CALLS, RANGES; gaps.idle_gaps" == links.tables(gaps).text
     assert "KERNELS, COPIES; timeline.breakdown" == links.tables(IDLE).text
@@ -173,7 +152,7 @@ def notebook(name: str, *outputs: str) -> tuple[str, nbformat.NotebookNode]:
 
 
 def test_links_of_a_page_lead_to_the_cell_and_back() -> None:
-    """The first of a figure in the summary has a name, to which the cell leads back; the cell names table and file."""
+    # The first of a figure in the summary has a name, to which the cell leads back.
     one = links.figure(IDLE).html + links.tables(IDLE).html
     given = dict([notebook(SUMMARY, one, one), notebook("3_system", one)])
     report = Report(presented(given, given), frozenset({"KERNELS"}))
@@ -189,17 +168,7 @@ def test_links_of_a_page_lead_to_the_cell_and_back() -> None:
     assert cell.outputs[0]["data"]["text/html"].startswith("50.0 %")  # no link to itself
 
 
-def test_a_table_with_two_names_in_one_file_is_named_once() -> None:
-    """Where no other tool made OPS, the framework's are the run's own."""
-    share = replace(IDLE, source="OPS")
-    given = dict([notebook(SUMMARY, links.figure(share).html), notebook("5_framework", "")])
-    given["5_framework"].cells[1].metadata["perfkit"] = {"shows": ["OPS"]}
-    made = links.pages(given, Report(presented(given, given), frozenset({"OPS"})))
-    assert 1 == made["5_framework"].cells[1].metadata["landing"]["html"].count("tables/ops.parquet")
-
-
 def test_links_of_an_executed_notebook_lead_to_files() -> None:
-    """Beside the other notebooks a number leads to one of them, a table to the folder of tables; all else is text."""
     one = links.figure(IDLE).html + links.tables(IDLE).html
     given = dict([notebook(SUMMARY, one), notebook("3_system", one)])
     alone = {SUMMARY: given[SUMMARY]}
@@ -212,8 +181,7 @@ def test_links_of_an_executed_notebook_lead_to_files() -> None:
     assert "50.0 %KERNELS, COPIES; timeline.breakdown" == plain
 
 
-def test_tables_of_the_framework_are_its_own_where_there_are_two() -> None:
-    """What only the framework's profiler recorded lies among the run's tables; else its figures lead to its own."""
+def test_files_of_tables_are_named_once_and_not_in_print() -> None:
     for tables, path in (
         ({"KERNELS"}, "tables/kernels.parquet"),
         ({"KERNELS", "framework/KERNELS"}, "tables/framework/kernels.parquet"),
@@ -221,19 +189,13 @@ def test_tables_of_the_framework_are_its_own_where_there_are_two() -> None:
     ):
         assert path == Report([], frozenset(tables)).file("framework/KERNELS")
     assert "" == Report([], frozenset({"KERNELS"})).file("baseline/KERNELS")
-
-
-def test_a_page_to_print_has_no_links_to_files() -> None:
-    """A PDF holds the place of a file on the machine that printed it; links between pages stay in it."""
+    share = replace(IDLE, source="OPS")
+    given = dict([notebook(SUMMARY, links.figure(share).html), notebook("5_framework", "")])
+    given["5_framework"].cells[1].metadata["perfkit"] = {"shows": ["OPS"]}
+    made = links.pages(given, Report(presented(given, given), frozenset({"OPS"})))
+    assert 1 == made["5_framework"].cells[1].metadata["landing"]["html"].count("tables/ops.parquet")
     page = '<a class="perfkit-data" href="tables/a.parquet">A</a> <a class="perfkit-figure" href="3_b.html#b">5</a>'
     assert 'A <a class="perfkit-figure" href="#b">5</a>' == links.to_print(page)
-
-
-def test_ids_of_cells_are_names_on_a_page() -> None:
-    """No two cells of one notebook have the same id."""
-    for name in NOTEBOOKS:
-        ids = [cell.id for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
-        assert len(ids) == len(set(ids)), name
 
 
 FIGURE = "perfkit-figure"
@@ -253,133 +215,76 @@ REPORTS = {
 }
 
 
-class Page(HTMLParser):
-    """Ids, links with their class, and the sections they stand in, of a page."""
+class Page:
+    """Ids, and links with their class, of HTML."""
 
     def __init__(self, html: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.links: list[tuple[str, str, str]] = []  # section, class, href
-        self._section = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take a tag's id and link."""
-        of = {name: value or "" for name, value in attrs}
-        if "id" in of:
-            self.ids.append(of["id"])
-        if tag == "section":
-            self._section = of["id"]
-        if tag == "a":
-            self.links.append((self._section, of.get("class", ""), of.get("href", "")))
+        soup = BeautifulSoup(f"<body>{html}</body>", "html.parser")
+        self.ids = [tag["id"] for tag in soup(id=True)]
+        self.links = [(" ".join(tag.get("class", [])), tag.get("href", "")) for tag in soup("a")]
 
 
-@pytest.fixture(scope="module", params=REPORTS)
-def made(request: pytest.FixtureRequest, profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The kind of a report, and its folder; the notebooks are run without kernels, which take most of the time."""
-    run, baseline, _ = REPORTS[request.param]
-    out = tmp_path_factory.mktemp("crawled") / "report"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.report.notebooks.execute", outputs)
-        report.build(profiles / run, out, baseline=profiles / baseline if baseline else None)
-    return request.param, out
+@pytest.mark.parametrize("kind", REPORTS)
+def test_no_link_of_a_report_is_dead(kind: str, profiles: Path, tmp_path: Path) -> None:
+    run, baseline, known = REPORTS[kind]
+    out = built(profiles / run, tmp_path, baseline=baseline and profiles / baseline)
+    pages = {path.name: Page(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.html"))}
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert known in summary["figures"]
+    _check_pages(out, pages)
+    _check_figures(out, pages, summary["figures"])
+    _check_notebooks(out, summary)
 
 
-def contract(folder: Path) -> dict[str, Any]:
-    """`summary.json`."""
-    content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return content
-
-
-def pages_of(folder: Path) -> dict[str, Page]:
-    """The pages of a report by their files, the summary among them."""
-    return {path.name: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.html"))}
-
-
-def test_no_link_of_the_pages_is_dead(made: tuple[str, Path]) -> None:
-    """Anchors are there, once each; files are there; the pages lead nowhere else but to their own CSV."""
-    _, folder = made
-    found = pages_of(folder)
-    assert {"index.html"} < set(found)
-    for name, page in found.items():
+def _check_pages(out: Path, pages: dict[str, Page]) -> None:
+    assert {"index.html"} < set(pages)
+    for name, page in pages.items():
         assert len(page.ids) == len(set(page.ids))
-        hrefs = {href for _, _, href in page.links if not href.startswith("data:text/csv")}
+        hrefs = {href for _, href in page.links if not href.startswith("data:text/csv")}
         led = [(href.partition("#")[0] or name, href.partition("#")[2]) for href in hrefs]
-        assert [] == [file for file, _ in led if not (folder / file).is_file()]
-        assert [] == [(file, anchor) for file, anchor in led if anchor and anchor not in found[file].ids]
-        assert set(found) <= {file for file, _ in led}  # each page leads to all others
+        assert [] == [file for file, _ in led if not (out / file).is_file()]
+        assert [] == [(file, anchor) for file, anchor in led if anchor and anchor not in pages[file].ids]
+        assert set(pages) <= {file for file, _ in led}, "each page leads to all others"
+    back = {href for name, page in pages.items() for _, href in page.links if name != "index.html"}
+    assert any(href.startswith("index.html#figure-") for href in back), "a cell leads back to the number"
+    text = "".join((out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
+    found = re.findall(r"(?<!\\)\]\(([^)]+)\)", text)
+    assert found
+    for link in found:
+        path, _, anchor = link.partition("#")
+        assert (out / path).is_file()
+        assert not anchor or anchor in pages[path].ids
 
 
-def test_every_figure_says_its_cell_and_tables(made: tuple[str, Path]) -> None:
-    """Each has a cell that is on the page of its notebook, and files of tables that exist."""
-    kind, folder = made
-    figures, found = contract(folder)["figures"], pages_of(folder)
-    assert REPORTS[kind][2] in figures
-    assert [] == [id for id, figure in figures.items() if not figure["cell"]]
-    assert [] == [id for id, figure in figures.items() if not _is_backed(figure, folder)]
+def _check_figures(out: Path, pages: dict[str, Page], figures: dict[str, Any]) -> None:
+    for id, figure in figures.items():
+        assert figure["cell"], id
+        assert figure["tables"] or figure["source"] == "compare.figures", id
+        assert all((out / path).is_file() for path in figure["tables"]), id
     cells = [figure["cell"] for figure in figures.values()]
     shown = {f"{links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']}" for cell in cells}
-    ids = {f"{name}#{id}" for name, page in found.items() for id in page.ids}
-    led = {href for page in found.values() for _, style, href in page.links if style == FIGURE}
+    ids = {f"{name}#{id}" for name, page in pages.items() for id in page.ids}
+    led = {href for page in pages.values() for style, href in page.links if style == FIGURE}
     assert led <= ids
     assert led & shown
 
 
-def _is_backed(figure: dict[str, Any], folder: Path) -> bool:
-    files = [folder / path for path in figure["tables"]]
-    return (bool(files) or figure["source"] == "compare.figures") and all(file.is_file() for file in files)
-
-
-def test_every_number_of_a_table_of_figures_is_a_link(made: tuple[str, Path]) -> None:
-    """In executed notebooks each row of a table of figures has a link in its value, and each finding its evidence."""
-    _, folder = made
-    read = [nbformat.read(path, as_version=4) for path in (folder / "notebooks").glob("*.ipynb")]
-    outputs = (output for notebook in read for cell in notebook.cells for output in cell.get("outputs", []))
+def _check_notebooks(out: Path, summary: dict[str, Any]) -> None:
+    notebooks = {path.name: nbformat.read(path, as_version=4) for path in (out / "notebooks").glob("*.ipynb")}
+    outputs = [each for notebook in notebooks.values() for cell in notebook.cells for each in cell.get("outputs", [])]
     texts = [output["data"].get("text/html", "") for output in outputs if "data" in output]
     tables = [text for text in texts if '<th scope="col">figure</th><th scope="col">value</th>' in text]
     rows = [row for table in tables for row in re.findall(r"<tr><td>.*?</tr>", table)]
     assert [] == [row for row in rows if f'<a class="{FIGURE}"' not in row]
     told = [evidence for text in texts for evidence in re.findall(r">Evidence: (.*?)(?:<br>|</div>)", text)]
-    told_first = {finding["title"] for finding in contract(folder)["summary"]["ranking"][:3]}
-    first = [f for f in contract(folder)["findings"] if f["evidence"] and f["title"] in told_first]
-    assert len(first) == sum(len(re.findall(r">why</a>", text)) for text in texts)
     assert [] == [evidence for evidence in told if f'<a class="{FIGURE}"' not in evidence]
-
-
-def test_links_of_the_notebooks_lead_to_cells_and_files(made: tuple[str, Path]) -> None:
-    """Each link of an executed notebook names a notebook beside it and one of its cells, or a table."""
-    _, folder = made
-    read = {path.name: nbformat.read(path, as_version=4) for path in (folder / "notebooks").glob("*.ipynb")}
-    ids = {name: {cell.id for cell in notebook.cells} for name, notebook in read.items()}
-    for notebook in read.values():
-        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-        for output in outputs:
-            for _, style, href in Page(output.get("data", {}).get("text/html", "")).links:
-                if style == FIGURE:
-                    name, _, cell = href.partition("#cell-id=")
-                    assert cell in ids[name]
-                elif style == "perfkit-data":
-                    assert (folder / "notebooks" / href).is_file()
-
-
-def test_links_of_the_summary_in_markdown_lead_to_the_page(made: tuple[str, Path]) -> None:
-    """Links of `summary.md` and `figures.md` are anchors of the pages, and tables."""
-    _, folder = made
-    text = "".join((folder / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
-    found = re.findall(r"(?<!\\)\]\(([^)]+)\)", text)
-    pages = pages_of(folder)
-    assert found
-    for link in found:
-        path, _, anchor = link.partition("#")
-        assert (folder / path).is_file()
-        assert not anchor or anchor in pages[path].ids
-
-
-def test_a_cell_leads_back_to_the_number(made: tuple[str, Path]) -> None:
-    """What a number of the summary leads to leads back to the first place of that number in the summary."""
-    _, folder = made
-    found = pages_of(folder)
-    hrefs = {href for name, page in found.items() for _, _, href in page.links if name != "index.html"}
-    back = {href.partition("#")[2] for href in hrefs if href.startswith("index.html#figure-")}
-    assert back
-    assert back <= set(found["index.html"].ids)
+    first = {finding["title"] for finding in summary["summary"]["ranking"][:3]}
+    reasons = [finding for finding in summary["findings"] if finding["evidence"] and finding["title"] in first]
+    assert len(reasons) == sum(len(re.findall(r">why</a>", text)) for text in texts)
+    ids = {name: {cell.id for cell in notebook.cells} for name, notebook in notebooks.items()}
+    for style, href in (link for text in texts for link in Page(text).links):
+        if style == FIGURE:
+            name, _, cell = href.partition("#cell-id=")
+            assert cell in ids[name]
+        elif style == "perfkit-data":
+            assert (out / "notebooks" / href).is_file()

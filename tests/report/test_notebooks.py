@@ -42,12 +42,10 @@ def store(folder: Path, name: str, *code: str) -> None:
 
 
 def answers(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the last cell of each notebook returned."""
     return [json.loads(literal_eval(each.cells[-1].outputs[0].data["text/plain"])) for each in results.values()]
 
 
 def test_one_process_forks_the_kernels(stored: Path) -> None:
-    """They have its imports, and else what a kernel of their own would have; papermill gives them the parameters."""
     for name in ("first", "second"):
         store(stored, name, "import sys; before = set(sys.modules)", ABOUT, "assert 'perfkit.charts' in before", ABOUT)
     first, second = answers(execute(["first", "second"], {"profile": "p\udcff", "numbers": [1]}, done=lambda _: None))
@@ -60,7 +58,6 @@ def test_one_process_forks_the_kernels(stored: Path) -> None:
 
 
 def test_kernels_start_without_the_process_too(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends before it forks any: each kernel imports for itself, and says the same."""
     store(stored, "first", ABOUT)
     (forked,) = answers(execute(["first"], {}, done=lambda _: None))
     monkeypatch.setattr(notebooks, "SERVER", "raise SystemExit(1)")
@@ -70,31 +67,23 @@ def test_kernels_start_without_the_process_too(stored: Path, monkeypatch: pytest
 
 
 def test_the_end_of_the_process_ends_its_kernels(stored: Path) -> None:
-    """The system may kill it when memory runs out: the report says which notebooks died, and does not wait for them."""
+    # The system may kill it when memory runs out.
     store(stored, "first", "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)")
     failure = execute(["first"], {}, done=lambda _: None)["first"]
     assert isinstance(failure, Failure)
     assert "the kernel died: signal SIGKILL ended it" in str(failure)
 
 
-def test_a_kernel_that_ends_is_told_with_its_status(stored: Path) -> None:
-    """As the process that forked it was told."""
-    store(stored, "first", "import os; os._exit(3)")
-    assert "the kernel died: it ended with status 3" == str(execute(["first"], {}, done=lambda _: None)["first"])
-
-
-def test_an_error_leaves_papermills_marks(stored: Path) -> None:
-    """The cells before it ran, and its code and message are told."""
-    store(stored, "first", "1 + 1", "raise ValueError('no')", "2 + 2")
-    assert Failure("ValueError", "no", "raise ValueError('no')") == execute(["first"], {}, done=lambda _: None)["first"]
-
-
-def test_papermill_times_the_cells(stored: Path) -> None:
-    """Metadata are those of papermill: parameters, times and states."""
-    store(stored, "first", "1 + 1")
-    executed = execute(["first"], {"numbers": [2]}, done=lambda _: None)["first"]
-    assert not isinstance(executed, Failure)
-    assert {"numbers": [2]} == executed.metadata.papermill.parameters
-    assert executed.metadata.papermill.duration > 0
-    assert {"completed"} == {cell.metadata.papermill.status for cell in executed.cells}
-    assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in executed.cells[:2]]
+def test_what_became_of_each_notebook(stored: Path) -> None:
+    store(stored, "ended", "import os; os._exit(3)")
+    store(stored, "failed", "1 + 1", "raise ValueError('no')", "2 + 2")
+    store(stored, "done", "1 + 1")
+    made = execute(["ended", "failed", "done"], {"numbers": [2]}, done=lambda _: None)
+    assert "the kernel died: it ended with status 3" == str(made["ended"])
+    assert Failure("ValueError", "no", "raise ValueError('no')") == made["failed"]
+    done = made["done"]
+    assert not isinstance(done, Failure)
+    assert {"numbers": [2]} == done.metadata.papermill.parameters
+    assert done.metadata.papermill.duration > 0
+    assert {"completed"} == {cell.metadata.papermill.status for cell in done.cells}
+    assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in done.cells[:2]]
