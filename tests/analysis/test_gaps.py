@@ -14,7 +14,7 @@ from frames import api_calls, copies, kernels, os_calls, ranges, tuples
 from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, determinable
 from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, longest
 from perfkit.analysis.timeline import breakdown
-from perfkit.tables import API_CALLS, COPIES, KERNELS
+from perfkit.tables import API_CALLS, COPIES
 
 US, LAUNCH = 1_000, "cudaLaunchKernel"
 
@@ -45,21 +45,16 @@ def parts_us(gap: pd.Series) -> dict[str, float]:
     return {part.removesuffix("_ns"): gap[part] / US for part in PARTS if gap[part]}
 
 
-@pytest.mark.parametrize(
-    ("launch_us", "start_us", "cause", "parts"),
-    [
-        # The gap begins at 100 us, and its launch call lasts 4 us: code before it, the call, and what follows.
+def test_a_gap_is_divided_at_its_launch_call() -> None:
+    # Code before the call, the call of 4 us, and what follows, which is other from 30 us on.
+    for launch_us, start_us, cause, parts in (
         (97, 120, "kernel_wait", {"launch": 1, "kernel_wait": 19}),
-        (90, 120, "kernel_wait", {"kernel_wait": 20}),
         (100, 133, "kernel_wait", {"launch": 4, "kernel_wait": 29}),
-        (100, 134, "other", {"launch": 4, "other": 30}),  # exactly the limit of 30 us
-        (90, 150, "other", {"other": 50}),
-    ],
-)
-def test_a_gap_is_divided_at_its_launch_call(launch_us: int, start_us: int, cause: str, parts: dict[str, int]) -> None:
-    gap = gap_after_100(launch_us, start_us)
-    assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
-    assert parts == parts_us(gap)
+        (100, 134, "other", {"launch": 4, "other": 30}),
+    ):
+        gap = gap_after_100(launch_us, start_us)
+        assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
+        assert parts == parts_us(gap)
 
 
 def test_the_call_that_ends_a_gap_is_a_cause_of_its_own() -> None:
@@ -104,73 +99,31 @@ def test_the_call_of_what_ends_a_gap_gives_its_thread() -> None:
     assert found[0]["detail"].isna().all()
 
 
-HOLE, LATE, GPU_1 = [us(0, 10), us(30, 40)], [us(0, 40), us(60, 90)], {"gpu": 1}
-OVERLAPPING = [us(10, 30), us(20, 40, stream=8), us(35, 60), us(55, 70, direction="H2D")]
-NO_CAUSE = "unattributed"
-
-
-@pytest.mark.parametrize(
-    ("spans", "ends_us", "least_us", "expected"),
-    [
-        pytest.param(OVERLAPPING, (0, 100), 0, [(0, 0, 10, "edge"), (0, 70, 30, "edge")], id="wider"),
-        pytest.param(LATE, (20, 70), 0, [(0, 40, 20, NO_CAUSE)], id="operations are cut"),
-        pytest.param(LATE, (20, 60), 0, [(0, 40, 20, "edge")], id="ends in a gap"),
-        pytest.param(
-            [us(100, 200), us(0, 50, **GPU_1)], (100, 200), 0, [(1, 100, 100, "edge")], id="idle in all of it"
-        ),
-        pytest.param([*HOLE, us(10, 30, process=9)], None, 0, [], id="processes share a device"),
-        pytest.param(
-            [*HOLE, us(10, 30, **GPU_1), us(10, 30, rank=1)],
-            *(None, 0, [(0, 10, 20, NO_CAUSE), (1, 0, 10, "edge"), (1, 30, 10, "edge")]),
-            id="devices and ranks do not",
-        ),
-        pytest.param([*HOLE, us(20, 20, direction="H2D")], None, 0, [(0, 10, 20, NO_CAUSE)], id="empty copy"),
-        pytest.param([*LATE, us(95, 99)], None, 10, [(0, 40, 20, NO_CAUSE)], id="at least 10 us"),
-        pytest.param([*LATE, us(95, 99)], None, 5, [(0, 40, 20, NO_CAUSE), (0, 90, 5, NO_CAUSE)], id="at least 5 us"),
-    ],
-)
-def test_gaps_of_devices_in_a_window(spans: Any, ends_us: Any, least_us: int, expected: Any) -> None:
-    moved = [span for span in spans if "direction" in span]
-    more = {"window": ends_us and (ends_us[0] * US, ends_us[1] * US), "at_least_ns": least_us * US}
-    gaps = idle_gaps(kernels(*(s for s in spans if s not in moved)), copies(*moved), API_CALLS.empty(), **more)
-    assert expected == found_us(gaps)
-
-
 SYNC, WHOLE = "cudaDeviceSynchronize", {"host_code": 100}
 
 
-SYNC, WHOLE = "cudaDeviceSynchronize", {"host_code": 100}
-
-
-@pytest.mark.parametrize(
-    ("spans", "parts"),
-    [
-        ([], WHOLE),
+def test_a_wait_is_divided_by_what_the_thread_did() -> None:
+    # The thread is watched over [100, 200) us, before its launch call; the largest part gives the detail.
+    for spans, parts in (
+        ([], {"host_code": 100}),
         ([call(100, 150, "cudaStreamSynchronize")], {"sync": 50, "host_code": 50}),
-        ([call(0, 149, SYNC)], {"host_code": 51, "sync": 49}),
-        ([call(100, 125, SYNC), call(130, 155, "cuCtxSynchronize")], {"sync": 50, "host_code": 50}),
-        ([call(90, 170, "cudaMemcpy")], {"sync": 70, "host_code": 30}),
         ([call(90, 170, "cudaMemcpyAsync")], {"launch": 74, "host_code": 30}),
-        ([call(100, 200, SYNC, thread=2)], WHOLE),
+        ([call(100, 200, "cudaDeviceSynchronize", thread=2)], {"host_code": 100}),
         ([call(50, 160, "enumerate(DataLoader)#_Single.__next__")], {"data_loading": 60, "host_code": 40}),
         ([call(100, 160, "Data loading")], {"data_loading": 60, "host_code": 40}),
-        ([call(100, 200, "Batch 7")], WHOLE),
-        ([call(80, 180, "pthread_cond_wait")], {"system": 80, "host_code": 20}),
+        ([call(100, 200, "Batch 7")], {"host_code": 100}),
         (
-            [call(100, 140, "cudaHostAlloc"), call(100, 190, "next_batch")],
-            {"data_loading": 50, "memory": 40, "host_code": 10},
+            [call(100, 140, "cudaHostAlloc"), call(100, 150, "next_batch")],
+            {"memory": 40, "host_code": 50, "data_loading": 10},
         ),
-        ([call(100, 160, SYNC), call(105, 190, "poll")], {"sync": 60, "system": 30, "host_code": 10}),
-    ],
-)
-def test_a_wait_is_divided_by_what_the_thread_did(spans: list[dict[str, Any]], parts: dict[str, int]) -> None:
-    # The thread is watched over [100, 200) us, before its launch call; the largest part gives the detail.
-    system = [span for span in spans if span["name"] in ("pthread_cond_wait", "poll", "read")]
-    calls = [span for span in spans if span["name"].startswith("cu")]
-    named = [span for span in spans if span not in system and span not in calls]
-    gap = gap_after_100(200, 210, *calls, ranges=ranges(*named), os_calls=os_calls(*system))
-    assert ("host_wait", next(iter(parts))) == (gap["cause"], gap["detail"])
-    assert {"launch": 4, **parts, "kernel_wait": 6} == parts_us(gap)
+        ([call(100, 160, "cuCtxSynchronize"), call(105, 190, "poll")], {"sync": 60, "system": 30, "host_code": 10}),
+    ):
+        system = [span for span in spans if span["name"] == "poll"]
+        calls = [span for span in spans if span["name"].startswith("cu")]
+        named = [span for span in spans if span not in system and span not in calls]
+        gap = gap_after_100(200, 210, *calls, ranges=ranges(*named), os_calls=os_calls(*system))
+        assert ("host_wait", max(parts, key=lambda part: parts[part])) == (gap["cause"], gap["detail"])
+        assert {"launch": 4, **parts, "kernel_wait": 6} == parts_us(gap)
 
 
 def test_api_is_the_call_and_range_the_innermost_that_cover_most_of_the_wait() -> None:
@@ -195,12 +148,6 @@ def gaps_of(*rows: tuple[int, int, str]) -> pd.DataFrame:
     frame["cause"] = pd.Categorical(frame["cause"], CAUSES)
     more = {"api": None, "range": None, "process": 1, "thread": 1}
     return GAPS.make(frame.assign(rank=0, start_ns=range(len(frame)), **more, **parts))
-
-
-def test_idle_by_cause_adds_up_per_device() -> None:
-    gaps = gaps_of((0, 30, "host_wait"), (0, 10, "host_wait"), (0, 10, "edge"), (1, 7, "kernel_wait"))
-    expected = [[0, "host_wait", 2, 40, 30, 0.8], [0, "edge", 1, 10, 10, 0.2], [1, "kernel_wait", 1, 7, 7, 1.0]]
-    assert expected == idle_by_cause(gaps).drop(columns=["rank", "detail"]).to_numpy().tolist()
 
 
 def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
@@ -241,13 +188,18 @@ def test_causes_are_determinable_up_to_a_fifth_without_call() -> None:
 
 def test_the_longest_gaps_in_their_order() -> None:
     ends = [(0, 10), (15, 20), (50, 60), (80, 90), (120, 130), (150, 160)]  # gaps of 5, 30, 20, 30, 20
-    gaps = idle_gaps(kernels(*(us(*times) for times in ends)), COPIES.empty(), API_CALLS.empty())
+    tables = kernels(*(us(*times) for times in ends)), COPIES.empty(), API_CALLS.empty()
+    gaps = idle_gaps(*tables)
+    assert [5, 4, 0] == [len(idle_gaps(*tables, at_least_ns=least * US)) for least in (5, 6, 31)]
     assert [1, 3, 2] == longest(gaps, 3).index.tolist()
     pd.testing.assert_frame_equal(gaps.sort_values("dur_ns", ascending=False, kind="stable"), longest(gaps, 9))
     with pytest.raises(ValueError, match="most: 0 is not at least 1"):
         longest(gaps, 0)
     with pytest.raises(ValueError, match="at_least_ns: -1 is negative"):
-        idle_gaps(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), at_least_ns=-1)
+        idle_gaps(*tables, at_least_ns=-1)
+    # At work before and after a window, a device idles at its edges.
+    work = kernels(us(100, 200), us(0, 50, gpu=1))
+    assert [(1, 100, 100, "edge")] == found_us(idle_gaps(work, *tables[1:], window=(100 * US, 200 * US)))
 
 
 END = 400_000
@@ -404,5 +356,6 @@ def test_gaps_add_up_to_the_idle_part_of_the_timeline(window: tuple[int, int] | 
     gaps = idle_gaps(kernels, copies, calls, ranges=spans, os_calls=system, window=window)
     idle = breakdown(kernels, copies, window=window).set_index(["rank", "gpu"])["idle_ns"]
     assert idle.to_dict() == gaps.groupby(["rank", "gpu"])["dur_ns"].sum().to_dict()
-    assert gaps["dur_ns"].sum() == idle_by_cause(gaps)["total_ns"].sum() == histogram(gaps)["total_ns"].sum()
-    assert idle_by_cause(gaps).groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx([1.0] * 4)
+    by_cause = idle_by_cause(gaps)
+    assert gaps["dur_ns"].sum() == by_cause["total_ns"].sum() == histogram(gaps)["total_ns"].sum()
+    assert by_cause.groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx([1.0] * 4)
