@@ -68,23 +68,6 @@ def test_several_launches_are_summed_before_dividing() -> None:
     assert [2e9, 0.125e9] == pytest.approx(points(table)["flops_per_s"].tolist(), rel=1e-15)
 
 
-def test_groups_equal_a_loop_over_launches() -> None:
-    random = np.random.default_rng(3)
-    columns = ["name", "gpu", "dur_ns", "fp32_flops", "fp64_flops", "l2_bytes"]
-    drawn = random.integers((0, 0, 1, 1, 0, 1), (5, 3, 9_999, 9_999, 2, 9_999), (300, 6)).tolist()
-    rows = [dict(zip(columns, [f"k{name}", *of], strict=True)) for name, *of in drawn]
-    expected: dict[tuple[int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for row in rows:
-        for precision in ("fp32", "fp64"):
-            sums = expected[row["gpu"], row["name"], precision]
-            sums[:] = [sums[0] + row[f"{precision}_flops"], sums[1] + row["dur_ns"], sums[2] + row["l2_bytes"]]
-    found = points(launches(*rows), by="name").set_index(["gpu", "name", "precision"])
-    assert set(expected) == set(found.index)
-    for key, (flops, dur, moved) in expected.items():
-        assert found.loc[key, "flops_per_s"] == pytest.approx(flops / dur * 1e9, rel=1e-12)
-        assert found.loc[key, "l2_intensity"] == pytest.approx(flops / moved, rel=1e-12)
-
-
 def test_a_launch_has_a_point_per_precision_with_operations() -> None:
     found = points(launches({"dur_ns": 10, "fp64_flops": 4, "fp32_flops": 0, "fp16_flops": 6, "dram_bytes": 2}))
     assert [("fp16", 3, 10), ("fp64", 2, 10)] == tuples(found, "precision", "dram_intensity", "dur_ns")
@@ -236,14 +219,6 @@ def test_the_roof_decides_without_throughputs(flops: float, moved: float, expect
     found = judged({"dur_ns": 1e3, "fp32_flops": flops, "dram_bytes": moved}).iloc[0]
     assert expected == found["bound"]
     assert share == pytest.approx(found["roof_share_frac"], rel=1e-12, nan_ok=True)
-
-
-def test_share_is_performance_over_what_is_attainable() -> None:
-    random = np.random.default_rng(7)
-    rows = [{"dur_ns": 1e3, "fp32_flops": f, "dram_bytes": b} for f, b in random.uniform(1, 1e6, (200, 2))]
-    found = judged(*rows)
-    attainable = np.minimum(10e12, found["dram_intensity"] * 1e12)
-    np.testing.assert_allclose(found["roof_share_frac"], found["flops_per_s"] / attainable, rtol=1e-12)
 
 
 def test_one_verdict_per_launch() -> None:

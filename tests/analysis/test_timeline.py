@@ -17,7 +17,7 @@ from readers.torch_real import TRACES, as_in_the_truth, read
 from real import MFU, OPTIMISED, VECTOR_ADD
 from real import WITH_KERNELS as CAPTURES
 
-from perfkit.analysis import gaps, host, timeline
+from perfkit.analysis import gaps, host
 from perfkit.analysis.communication import overlap
 from perfkit.analysis.timeline import KINDS, PARTS, bins, breakdown, busy, samples_mean
 from perfkit.errors import PerfkitError
@@ -232,17 +232,6 @@ def test_busy_parts_and_overlap_are_those_of_the_truth(profiles: Path, capture: 
         assert numbers(breakdown(run.kernels, run.copies)[SPLIT]) == expected
 
 
-@pytest.mark.parametrize("capture", [MFU, OPTIMISED])
-def test_bins_lose_nothing(profiles: Path, capture: str) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    lane = ["rank", "gpu", "stream", "kind"]
-    fine, coarse = (bins(run.kernels, run.copies, bins=count) for count in (1000, 1))
-    summed = fine.groupby(lane, observed=True)["busy_ns"].sum()
-    pd.testing.assert_series_equal(summed, coarse.set_index(lane)["busy_ns"])
-    computed = coarse[coarse["kind"] == "computation"].groupby("gpu")["busy_ns"].sum()
-    assert (computed.to_numpy() >= breakdown(run.kernels, run.copies)["computation_ns"].to_numpy()).all()
-
-
 @pytest.mark.parametrize("capture", [OPTIMISED, VECTOR_ADD])
 def test_samples_mean(profiles: Path, capture: str) -> None:
     metrics = truth(profiles, capture)["gpu_metrics"]
@@ -283,35 +272,3 @@ def test_gaps_and_launch_delays_of_traces(name: str, profiles: Path) -> None:
             )
             assert [ended["mean"], ended["median"]] == pytest.approx([after.mean(), after.median()], rel=1e-9)
             assert ended["negative"] == (after < 0).sum() == found["queue_ns"].isna().sum()
-
-
-LAYERS = ("computation", "exposed_communication", "exposed_copy", "idle")
-
-
-@pytest.mark.parametrize("name", [name for name in TRACES if name.startswith("HTA")])
-def test_breakdown_of_traces_by_a_sweep(name: str, profiles: Path) -> None:
-    capture = read(profiles / "torch" / name)
-    kernels, copies = capture.table("KERNELS"), capture.table("COPIES")
-    for row in timeline.breakdown(kernels, copies).to_dict("records"):
-        assert row["span_ns"] == sum(row[f"{part}_ns"] for part in LAYERS)
-        expected = swept(kernels[kernels["gpu"] == row["gpu"]], copies[copies["gpu"] == row["gpu"]])
-        assert expected == {part: row[f"{part}_ns"] for part in LAYERS}
-
-
-def swept(kernels: pd.DataFrame, copies: pd.DataFrame) -> dict[str, int]:
-    """The four parts by walking over all edges with a count of what runs of each kind."""
-    is_set = (copies["direction"] == "memset").to_numpy(bool)
-    talks = (kernels["family"] == "communication").to_numpy(bool)
-    kinds = [kernels[~talks], kernels[talks], copies[~is_set], copies[is_set]]
-    edges: list[tuple[int, int, int]] = []
-    for kind, frame in enumerate(kinds):
-        place = 0 if kind == 3 else kind
-        for start, dur in zip(frame["start_ns"].tolist(), frame["dur_ns"].tolist(), strict=True):
-            edges += [(start, 1, place), (start + dur, -1, place)]
-    running, parts, before = [0, 0, 0], dict.fromkeys(LAYERS, 0), min(edges)[0]
-    for time, change, kind in sorted(edges):
-        part = next((name for name, count in zip(LAYERS, running, strict=False) if count), "idle")
-        parts[part] += time - before
-        running[kind] += change
-        before = time
-    return parts

@@ -98,17 +98,6 @@ def test_counters_of_each_device_are_its_own() -> None:
     assert 0.625 == throttling(together(*read_apart))["power_frac"].item()
 
 
-def test_counters_against_a_sum_over_pairs() -> None:
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        times = np.cumsum(random.integers(1, 2 * SECOND, 50)).tolist()
-        grown = np.append(0, np.cumsum(np.diff(times) * random.random(49)))
-        grown[30:] -= grown[30]
-        found = throttling(samples(at=times, thermal_violation_ns=grown.tolist()))["thermal_frac"].item()
-        pairs = [(b - a, t - s) for a, b, s, t in zip(grown, grown[1:], times, times[1:], strict=False) if b >= a]
-        assert sum(gain for gain, _ in pairs) / sum(step for _, step in pairs) == pytest.approx(found, rel=1e-12)
-
-
 USED, HOT = {"memory_used_bytes": [30, 60]}, {"temperature_c": [83, 84, 85, 60]}
 H100, T4, RTX_4090 = map(devices, ("NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA GeForce RTX 4090"))
 MINE, SPLIT = devices("mine", memory_bytes=120), "used, free and reserved"

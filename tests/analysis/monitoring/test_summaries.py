@@ -116,22 +116,6 @@ def test_dips_by_hand() -> None:
             dips(SAMPLES.empty(), below=below)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_dips_against_a_loop(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    values, at = random.integers(1, 10, 60).astype(float), np.cumsum(random.integers(1, 9, 60))
-    found = dips(samples(at=at.tolist(), power_w=values.tolist()), metric="power_w", below=0.8)
-    limit = 0.8 * found["median"].iloc[0]
-    usual = np.sort(np.diff(at))[29]
-    expected, begun = [], None
-    for time, value in [*zip(at, values, strict=True), (at[-1] + usual, np.inf)]:
-        if value < limit and begun is None:
-            begun = time
-        elif value >= limit and begun is not None:
-            expected, begun = [*expected, (begun, time - begun)], None
-    assert expected == list(zip(found["start_ns"], found["dur_ns"], strict=True))
-
-
 def test_idle_by_hand() -> None:
     # 0 at 1 and 2 s, at 4 s and from 6 s on.
     found = idle(samples(gpu_busy_frac=[0.5, 0, 0, 1, 0, 0.01, 0])).iloc[0]
