@@ -14,7 +14,7 @@ from analysis.spans import call, steps
 from frames import api_calls, kernels, ranges, tuples
 
 import perfkit
-from make import Shape, capture, mlp_a100
+from make import Shape, capture
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.steps import STEPS, bounds, detect, iterations, last_phase, on_gpu, repeats, steady
 from perfkit.tables import KERNELS, RANGES
@@ -68,12 +68,12 @@ def test_kernel_sequence_by_hand() -> None:
     pd.testing.assert_frame_equal(detect(RANGES.empty(), frame), detect(RANGES.empty(), turned))
 
 
-@pytest.mark.parametrize("marked", [{"name": "ProfilerStep#{}"}, {"name": "anything", "kind": "step"}])
-def test_steps_of_the_profiler_come_first(marked: dict[str, str]) -> None:
+def test_steps_of_the_profiler_come_first() -> None:
     # Be they two; those of a thread with fewer are left out.
-    spans = [*every(1000, 900, count=2, **marked), *every(100, 90, "Batch {}", 20, depth=1)]
-    found = detect(ranges(*spans, {**spans[0], "thread": 7}), KERNELS.empty())
-    assert [(0, 900, "profiler step"), (1000, 900, "profiler step")] == tuples(found, "start_ns", "dur_ns", "how")
+    for marked in ({"name": "ProfilerStep#{}"}, {"name": "anything", "kind": "step"}):
+        spans = [*every(1000, 900, count=2, **marked), *every(100, 90, "Batch {}", 20, depth=1)]
+        found = detect(ranges(*spans, {**spans[0], "thread": 7}), KERNELS.empty())
+        assert [(0, 900, "profiler step"), (1000, 900, "profiler step")] == tuples(found, "start_ns", "dur_ns", "how")
 
 
 def test_ranks_have_steps_of_their_own_and_named_ones_come_before_the_kernels() -> None:
@@ -88,6 +88,10 @@ def test_windows_and_steady_steps_keep_numbers() -> None:
     assert [(1, 100, 100), (2, 200, 100)] == tuples(found, "step", "start_ns", "dur_ns")
     kept = steady(detect(named(900, 100, 100, 100), KERNELS.empty()))
     assert (STEPS.column_names, [1, 2, 3]) == (kept.columns.tolist(), kept["step"].tolist())
+    # The CPU starts a step every 10 ns, the GPU every 15: 15, and 12 to the end of the last kernel.
+    calls = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in range(3)))
+    work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
+    assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), work, calls).tolist()
 
 
 def test_which_steps_are_steady() -> None:
@@ -305,17 +309,11 @@ def test_bounds_by_hand() -> None:
     assert [0, 0] == [len(b) for b in bounds(np.array([1]), np.array([2]), NONE, NONE)]
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        pytest.param(Shape(), id="plain"),
-        pytest.param(Shape(streams=3, nccl=True), id="three streams with NCCL"),
-        pytest.param(Shape(graph=True), id="CUDA graphs"),
-        pytest.param(Shape(kernels_per_step=20), id="20 kernels a step"),
-        pytest.param(Shape(kernels_per_step=5), id="five kernels a step"),
-        pytest.param(Shape(open_ranges=True, hostile_names=("<i>", "<b>epoch</b>", "", "aten::mm")), id="hostile"),
-    ],
-)
+HOSTILE = Shape(open_ranges=True, hostile_names=("<i>", "<b>epoch</b>", "", "aten::mm"))
+SHAPES = Shape(), Shape(streams=3, nccl=True), Shape(graph=True), Shape(kernels_per_step=20), Shape(kernels_per_step=5)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, HOSTILE])
 def test_steps_of_simulated_captures(shape: Shape, tmp_path: Path) -> None:
     truth = capture(tmp_path / "run.sqlite", kernels=40 * shape.kernels_per_step, shape=shape)
     run = perfkit.load(tmp_path / "run.sqlite")
@@ -333,18 +331,6 @@ def test_two_processes(tmp_path: Path) -> None:
     assert [20, 20] == [len(detect(ranges, run.kernels)) for ranges in (run.ranges, RANGES.empty())]
 
 
-def test_epoch_of_training(tmp_path: Path) -> None:
-    run = perfkit.load(mlp_a100(tmp_path / "mlp"))
-    named = detect(run.ranges, run.kernels)
-    found = detect(RANGES.empty(), run.kernels)
-    assert (469, 469) == (len(named), len(found))
-    assert steady(named)["step"].tolist() == list(range(2, 469))
-    # A step of kernels begins with its first kernel, after the host has loaded the data.
-    late = found["start_ns"] - named["start_ns"]
-    assert late.between(0, named["dur_ns"]).all()
-    pd.testing.assert_series_equal(found["step"], named["step"])
-
-
 def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
     def phase(lengths: list[int]) -> list[int]:
         return last_phase(steps(*pairwise([0, *np.cumsum(lengths).tolist()])))["dur_ns"].tolist()
@@ -353,9 +339,3 @@ def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
     assert [2] * 12 == phase([9] * 12 + [4] * 12 + [2] * 12)
     for one in ([9, 4] * 20, [5, 6, 7] * 10, [90] + [4] * 30, [4] * 30 + [90], [9, 4]):
         assert one == phase(one)
-
-
-def test_the_step_of_the_gpu_lasts_to_the_first_kernel_of_the_next_step() -> None:
-    calls = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in range(3)))
-    work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
-    assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), work, calls).tolist()
