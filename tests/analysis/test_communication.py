@@ -210,22 +210,6 @@ def test_collectives_that_do_not_overlap_tell_nothing() -> None:
         stragglers(on_ranks(*rows))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_against_one_collective_after_the_other(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    starts = random.integers(0, 50, (40, 5)) + 100 * np.arange(40)[:, None]
-    rows = [(r, int(at), 100 * k + 60 + r, {"ranks": 5}) for k, row in enumerate(starts) for r, at in enumerate(row)]
-    found = stragglers(on_ranks(*rows))
-    for rank, *counts in tuples(found, "rank", "count", "last_count", "wait_ns"):
-        last = sum(row[rank] == row.max() > row.min() for row in starts)
-        assert [40, last, sum(int(row.max() - row[rank]) for row in starts)] == counts
-    assert {*range(5)} == {*found["rank"]}
-    later = [
-        (rank, at + 10**12, end + 10**12, more) for rank, at, end, more in random.permutation(np.array(rows, object))
-    ]
-    pd.testing.assert_frame_equal(found, stragglers(on_ranks(*later)))
-
-
 def test_imbalance_of_a_figure() -> None:
     # Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row.
     found = imbalance(pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"}), value="busy_ns")

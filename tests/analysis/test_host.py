@@ -5,26 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import loaded, span, steps, us
 from frames import api_calls, copies, kernels, ranges, tuples
 
-from perfkit.analysis.host import BLOCKING, SPAN_KEYS, calls, input_wait, recorded, spans, synchronisations
+from perfkit.analysis.host import BLOCKING, calls, input_wait, recorded, spans, synchronisations
 from perfkit.analysis.steps import STEPS
 from perfkit.tables import COPIES, KERNELS, RANGES
 
 
 def row(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
     return span(start, start + dur, name=name, **more)
-
-
-def random_calls(seed: int) -> pd.DataFrame:
-    """Calls of few functions on four threads of two processes, those of a thread one after the other."""
-    names = ("cudaLaunchKernel", "cudaDeviceSynchronize", "cudaMemcpy", "cuCtxSynchronize", "cudaMalloc")
-    drawn = enumerate(np.random.default_rng(seed).integers(0, (20, 5, 4), (200, 3)).tolist())
-    return api_calls(*(row(20 * i, dur, names[of], process=1 + on % 2, thread=10 + on) for i, (dur, of, on) in drawn))
 
 
 def test_calls_by_hand() -> None:
@@ -86,16 +78,6 @@ def test_blocking_calls() -> None:
     for question in (calls, synchronisations):
         assert question(api_calls(row(5, 0, "cudaFree")))["share_frac"].isna().all()
     assert all(reason.strip() for reason in BLOCKING.values())
-
-
-def test_groupings_sum_to_the_same() -> None:
-    frame = random_calls(22)
-    assert [200, frame["dur_ns"].sum()] == calls(frame)[["count", "total_ns"]].sum().tolist()
-    named = ranges(*(row(r.start_ns, r.dur_ns, r.name, thread=r.thread) for r in frame.itertuples(index=False)))
-    for key in SPAN_KEYS:
-        found = spans(named, by=[key])
-        assert [200, frame["dur_ns"].sum()] == found[["count", "total_ns"]].sum().tolist()
-        assert found["share_frac"].sum() == pytest.approx(1)
 
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
