@@ -14,26 +14,21 @@ from perfkit.analysis.steps import STEPS
 
 @cache
 def loaded(path: Path) -> perfkit.Run:
-    """A capture, loaded once for all tests, which leave it as it is."""
     return perfkit.load(path)
 
 
 def span(start: int, end: int, **more: Any) -> dict[str, Any]:
-    """What runs in [start, end) ns."""
     return {"start_ns": start, "dur_ns": end - start, **more}
 
 
 def us(start: int, end: int, **more: Any) -> dict[str, Any]:
-    """What runs in [start, end) us."""
     return span(start * 1000, end * 1000, **more)
 
 
 def call(start: int, end: int, name: str = "cudaLaunchKernel", correlation: int = -1, **more: Any) -> dict[str, Any]:
-    """A call of the CUDA API."""
     return span(start, end, name=name, correlation=correlation, **more)
 
 
 def steps(*bounds: tuple[int, int], rank: int = 0, steady: bool = True) -> pd.DataFrame:
-    """STEPS of a rank from start to end."""
     rows = [span(*ends, rank=rank, step=step, name="s", how="nvtx", steady=steady) for step, ends in enumerate(bounds)]
     return STEPS.make(pd.DataFrame(rows, columns=STEPS.column_names))

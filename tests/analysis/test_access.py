@@ -19,20 +19,16 @@ from perfkit.tables import COUNTERS
 LOAD = "l1tex__t_{}_pipe_lsu_mem_global_op_ld.sum"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
-SECTORS, USED = (
-    "memory_l2_theoretical_sectors_global",
-    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
-)
+SECTORS = "memory_l2_theoretical_sectors_global"
+USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 THREADS, HIT = "smsp__thread_inst_executed_per_inst_executed.ratio", "lts__t_sector_hit_rate.pct"
 
 
 def judged(**of_check: float) -> pd.DataFrame:
-    """The checks of one launch with these counters, by name."""
     return checks(launches({}), counters(of_check)).set_index("check")
 
 
 def loads(sectors: float, requests: float) -> dict[str, float]:
-    """Counters of global loads."""
     return {LOAD.format("sectors"): sectors, LOAD.format("requests"): requests}
 
 
@@ -66,7 +62,6 @@ def loads(sectors: float, requests: float) -> dict[str, float]:
     ],
 )
 def test_verdicts_by_hand(check: str, said: dict[str, float], value: float, verdict: str) -> None:
-    """Each figure is its counters' quotient, and its verdict the comparison with the target."""
     found = judged(**said).loc[check]
     assert pytest.approx(value, nan_ok=True) == found["value"]
     assert verdict == found["verdict"]
@@ -74,19 +69,14 @@ def test_verdicts_by_hand(check: str, said: dict[str, float], value: float, verd
 
 
 def test_what_is_not_measured_says_how() -> None:
-    """Without counters every check names the options that record it."""
     found = checks(launches({}), COUNTERS.empty())
     assert ["not measured"] == found["verdict"].unique().tolist()
     assert list(VERDICTS) == found["verdict"].cat.categories.tolist()
     assert found["value"].isna().all()
-    assert all(
-        f"`{measure}`" in said and "ncu --" in measure
-        for measure, said in zip(found["measure"], found["sentence"], strict=True)
-    )
-
-
-def test_launches_are_judged_on_their_own() -> None:
-    """A second launch, of another rank or without counters, does not change the first one's rows."""
+    for measure, said in tuples(found, "measure", "sentence"):
+        assert f"`{measure}`" in said
+        assert "ncu --" in measure
+    # Launches are judged on their own.
     table = launches({}, {"rank": 0}, {"rank": 1, "launch": 0})
     found = checks(table, counters(loads(4, 1)))
     assert 3 * 8 == len(found)
@@ -97,7 +87,6 @@ def test_launches_are_judged_on_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["thedavidchu__speedy_scan__profile", "eschnett__IndexSpaces.jl__profile"])
 def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
-    """By NVIDIA's own module: threads per instruction over 32."""
     vendor = pytest.importorskip("ncu_report")
     file = profiles / "ncu" / f"{name}.ncu-rep"
     every = [action for of in vendor.load_report(str(file)) for action in of]
@@ -110,15 +99,11 @@ def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
 
 
 def verdicts(row: dict[str, Any], *counted: dict[str, float], waits: dict[str, float] | None = None) -> pd.DataFrame:
-    """The six checks of one launch, by name of the check."""
     table = target_checks(launches(row), counters(*counted), None if waits is None else stalls(waits))
     return table.set_index(table["check"].astype(str))
 
 
-def test_worked_by_hand() -> None:
-    """A memory-bound GEMM: SM 62 % of 80 missed, tensor 90 % of 85 met, DRAM 76 % of 75 met, L2 hit 50 % missed,
-    occupancy 51 % met; long_scoreboard is 6 of 6 + 3 + 1 cycles = 60 %, above 30: missed.
-    """
+def test_targets_by_hand() -> None:
     row = {"name": "ampere_sgemm_128x64_nn", "sm_frac": 0.62, "tensor_frac": 0.9, "dram_frac": 0.76}
     row |= {"memory_frac": 0.78, "achieved_occupancy_frac": 0.51}
     found = verdicts(row, {HIT: 50}, waits={"long_scoreboard": 6, "wait": 3, "selected": 1})
@@ -128,59 +113,28 @@ def test_worked_by_hand() -> None:
     assert [0.62, 0.9, 0.76, 0.5, 0.51, 0.6] == pytest.approx(found["value_frac"].tolist(), rel=1e-15)
     assert [0.8, 0.85, 0.75, 0.5, 0.5, 0.3] == found["target_frac"].tolist()
     assert ["", "", "", "", "", "long_scoreboard"] == found["detail"].tolist()
+    for sm, memory, verdict in (
+        *((0.2, 0.7, "missed"), (0.7, 0.2, "not applicable"), (0.1, 0.1, "not applicable")),
+        (np.nan, 0.9, "not measured"),
+    ):
+        found = verdicts({"sm_frac": sm, "memory_frac": memory, "dram_frac": 0.5}).loc["dram_throughput"]
+        assert (verdict, 0.5) == (found["verdict"], found["value_frac"])
+    for row, counted, why in (
+        ({}, [{HIT: 500}], "l2_hit is 5, not"),
+        ({"sm_frac": -0.1}, [], r"sm_throughput is -0\.1"),
+    ):
+        with pytest.raises(PerfkitError, match=f"launch 0: {why}"):
+            verdicts(row, *counted)
 
 
 def test_what_does_not_apply_or_was_not_measured() -> None:
-    """Without counters every check that applies says how to measure it."""
-    # An elementwise kernel is not asked for tensor cores; a GEMM that leaves them idle misses, with the value 0. Four
-    # reasons of a quarter each: the first of them has 25 %, under 30.
     found = verdicts({"name": "sgemm"})
     assert {"not measured"} == set(found["verdict"])
     assert "record with `ncu --section WarpStateStats`" == found.loc["largest_stall", "detail"]
     assert found["value_frac"].isna().all()
-    columns = ["verdict", "value_frac", "detail"]
-    for row, waits, check, expected in (
-        (
-            {"name": "vectorized_elementwise_kernel", "tensor_frac": 0.0},
-            None,
-            "tensor_use",
-            ["not applicable", 0, "its name does not say matrix product"],
-        ),
-        ({"name": "sgemm", "tensor_frac": 0}, None, "tensor_use", ["missed", 0, ""]),
-        ({}, dict.fromkeys(("wait", "barrier", "drain", "sleeping"), 1), "largest_stall", ["met", 0.25, "barrier"]),
-    ):
-        assert expected == verdicts(row, waits=waits).loc[check, columns].tolist()
-
-
-@pytest.mark.parametrize(
-    ("sm", "memory", "verdict"),
-    [(0.2, 0.7, "missed"), (0.7, 0.2, "not applicable"), (0.1, 0.1, "not applicable"), (np.nan, 0.9, "not measured")],
-)
-def test_dram_is_asked_where_memory_limits(sm: float, memory: float, verdict: str) -> None:
-    """The vendor's rule decides whether memory limits the launch; the value is shown all the same."""
-    found = verdicts({"sm_frac": sm, "memory_frac": memory, "dram_frac": 0.5}).loc["dram_throughput"]
-    assert (verdict, 0.5) == (found["verdict"], found["value_frac"])
-
-
-def test_verdicts_equal_a_comparison_row_by_row() -> None:
-    """On 200 made-up launches every check equals `value > target` of its launch, the last of which has no hit rate."""
-    random = np.random.default_rng(5)
-    columns = {"sm_frac": "sm_throughput", "tensor_frac": "tensor_use", "achieved_occupancy_frac": "occupancy"}
-    rows = [dict(zip(columns, random.random(3), strict=True)) | {"name": "sgemm"} for _ in range(200)]
-    hits = random.uniform(0, 100, 199).tolist()
-    found = target_checks(launches(*rows), counters(*({HIT: hit} for hit in hits)))
-    verdict = found.set_index(["launch", "check"])["verdict"]
-    for i, row in enumerate(rows):
-        asked = {name: row[column] for column, name in columns.items()}
-        asked |= {"l2_hit": hits[i] / 100} if i < 199 else {}
-        for name, value in asked.items():
-            assert ("met" if value > TARGETS[name] else "missed") == verdict[i, name]
-    assert "not measured" == verdict[199, "l2_hit"]
-
-
-def test_impossible_values_are_reported() -> None:
-    """A hit rate of 500 % and a negative throughput are errors that name the launch and the check."""
-    with pytest.raises(PerfkitError, match="launch 0: l2_hit is 5, not a fraction"):
-        verdicts({}, {HIT: 500})
-    with pytest.raises(PerfkitError, match=r"launch 0: sm_throughput is -0\.1"):
-        verdicts({"sm_frac": -0.1})
+    columns, no_gemm = ["verdict", "value_frac", "detail"], "its name does not say matrix product"
+    waits = dict.fromkeys(("wait", "barrier", "drain", "sleeping"), 1)
+    elementwise = {"name": "vectorized_elementwise_kernel", "tensor_frac": 0.0}
+    assert ["not applicable", 0, no_gemm] == verdicts(elementwise).loc["tensor_use", columns].tolist()
+    assert ["missed", 0, ""] == verdicts({"name": "sgemm", "tensor_frac": 0}).loc["tensor_use", columns].tolist()
+    assert ["met", 0.25, "barrier"] == verdicts({}, waits=waits).loc["largest_stall", columns].tolist()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ from counted import stalls
 from frames import tuples
 
 import perfkit
+from perfkit import tables
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.calltree import ASSUMED_LAUNCH_S, utilisation
 from perfkit.analysis.calltree.paths import launched
 from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.warps import stall_shares
 from perfkit.errors import PerfkitError, SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE, STALLS, THREAD_METRICS, THREADS, TRACE
+from perfkit.tables import CALL_METRICS, CALLTREE, STALLS, TRACE
 
 TREE, METRICS = TOY = toy_tree(), toy_metrics()
 HOST = call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
@@ -29,15 +32,13 @@ MS = 1_000_000
 STREAMS = threads((1, "cpu", "thread 0"), (7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 1 stream 8"))
 GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"
 TIMES = {"kernel": "kernel", "copy": "copy", "operation": "gpu_op", "synchronisation": "sync", "allocation": "alloc"}
-FIGURES = {f"{ours}_ns": (f"{key}_time_s", 1e9) for ours, key in (TIMES | {"memset": "memset", "host": "cpu"}).items()}
+TIMES |= {"memset": "memset", "host": "cpu"}
+FIGURES = {f"{ours}_ns": (f"{key}_time_s", 1e9) for ours, key in TIMES.items()}
 FIGURES |= {"launch_count": ("kernel_launches", 1), "copy_count": ("copies", 1)}
 FIGURES |= {"copy_frac": ("copy_share_of_kernel_plus_copy", 1), "kernel_mean_ns": ("mean_kernel_us", 1e3)}
 
 
 def test_summary_by_hand() -> None:
-    """Kernels 1 + 1 ms in 100 + 100 launches: 10 us in the mean; a copy of 1 ms is 1/3 of kernels and copies."""
-    # Without a metric its figure is NaN, and so are those made of it. Only the main thread copies: the other one has a
-    # copy time of 0, not an unknown one. Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
     (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
     known = {"kernel_ns": 2e6, "copy_ns": 1e6, "operation_ns": 3e6, "launch_count": 200.0, "copy_count": 1.0}
     known |= {"kernel_mean_ns": 10_000.0, "h2d_bytes": 8e6, "host_ns": 4e9}
@@ -47,18 +48,22 @@ def test_summary_by_hand() -> None:
     assert all(np.isnan(row[name]) for name in absent)
     (row,) = paths.gpu_summary(TREE, call_metrics((1, "CPUTIME", "s", 3.0, 3.0))).to_dict("records")
     assert (3e9, True) == (row["host_ns"], np.isnan(row["kernel_mean_ns"]))
+    # Only the main thread copies: the other one has a copy time of 0, not an unknown one.
     found = paths.gpu_summary(TREE, METRICS, by="entry")
     expected = [(WORKER, 0.0, 0.0, 1e9), (MAIN, 1e6, 0.5, 3e9)]
     assert expected == tuples(found, "entry", "copy_ns", "copy_frac", "host_ns")
+    # Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
     tree = CALLTREE.make(pd.concat([TREE, TREE.assign(rank=np.int32(1))], ignore_index=True))
     host = METRICS[METRICS["metric"] == "CPUTIME"].assign(rank=np.int32(1))
     found = paths.gpu_summary(tree, CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True)))
     assert [2e6, np.nan] == pytest.approx(found["kernel_ns"].tolist(), nan_ok=True)
     assert [4e9, 4e9] == found["host_ns"].tolist()
+    for by, expected in (("rank", (0.1, 0.2)), ("entry", (0.05, 0.1))):
+        cost = paths.launch_cost(paths.gpu_summary(TREE, METRICS, by=by), wall_ns=1e7)
+        assert {expected} == {*tuples(cost, "low_frac", "high_frac")}
 
 
 def test_cpu_time_and_real_time_are_never_added() -> None:
-    """Of CPUTIME 3 s and REALTIME 5 s the host's time is the first; alone, the second is; a clock of perf is in ns."""
     # 60 samples taken of 80 expected, 5 dropped: 0.75.
     tree = calltree({"node": 1, "name": MAIN})
     cpu, real = (1, "CPUTIME", "s", 3.0, 3.0), (1, "REALTIME", "s", 5.0, 5.0)
@@ -73,16 +78,7 @@ def test_cpu_time_and_real_time_are_never_added() -> None:
     assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
 
 
-def test_launch_cost_by_hand() -> None:
-    """200 launches of 5 to 10 us are 1 to 2 ms, 0.1 to 0.2 of 10 ms; per entry half of that."""
-    found = paths.launch_cost(paths.gpu_summary(TREE, METRICS), wall_ns=1e7)
-    assert [0, 200.0, 1e6, 2e6, 0.1, 0.2] == found.loc[0].tolist()
-    per_entry = paths.launch_cost(paths.gpu_summary(TREE, METRICS, by="entry"), wall_ns=1e7)
-    assert [(WORKER, 0.05), (MAIN, 0.05)] == tuples(per_entry, "entry", "low_frac")
-
-
 def test_sums_over_rows_by_hand() -> None:
-    """GKER stands with 1 ms in five rows of the main thread's tree: 5 ms, where its root has 1 and all have 2."""
     found = paths.tree_sums(TREE, METRICS).set_index("figure")[["tree_sum", "main_thread", "all_threads"]]
     for figure, expected in {
         "kernel_time": [0.005, 0.001, 0.002],
@@ -96,7 +92,6 @@ def test_sums_over_rows_by_hand() -> None:
 
 
 def test_stalls_by_old_and_new_names() -> None:
-    """3 + 1 of gmem and idep are 0.75 and 0.25; a total beside them is not added."""
     # Of a program whose only entry is another thread the main thread's figures are unknown.
     tree = calltree({"node": 1, "name": MAIN})
     for prefix in ("GINS:STL_", "GCYCLES:STL:"):
@@ -114,19 +109,16 @@ CERTAIN = trace((1, 0, 10 * MS, 4, True), (7, 0, MS, 6, True), (7, 2 * MS, MS, 1
 
 
 def bounds(*given: pd.DataFrame, **more: Any) -> tuple[float, float]:
-    """Lower and upper bound of the only row, in ms."""
     (row,) = utilisation(*given, **more).to_dict("records")
     return row["low_ns"] / MS, row["high_ns"] / MS
 
 
 def test_union_of_two_streams_by_hand() -> None:
-    """1 + 1 + 1 ms of work, of which 0.5 overlap: busy for 2.5 of 10 ms, and nothing is in doubt."""
-    # Only lengths count, not when the program ran. Without a trace 0.3 of 10 ms, the sum of the operations, at most.
     found = utilisation(TREE, METRICS, CERTAIN, STREAMS)
     assert (2.5, 2.5) == bounds(TREE, METRICS, CERTAIN, STREAMS)
-    assert [(1e7, 1, 1e7, 3e6, 0.25, 0.25)] == tuples(
-        found, "wall_ns", "gpus", "denominator_ns", "operation_ns", "low_frac", "high_frac"
-    )
+    columns = ["wall_ns", "gpus", "denominator_ns", "operation_ns", "low_frac", "high_frac"]
+    assert [(1e7, 1, 1e7, 3e6, 0.25, 0.25)] == tuples(found, *columns)
+    # Only lengths count, not when the program ran. Without a trace 0.3 of 10 ms, the sum of the operations, at most.
     later = TRACE.make(CERTAIN.assign(start_ns=CERTAIN["start_ns"] + 10**15))
     pd.testing.assert_frame_equal(found, utilisation(TREE, METRICS, later, STREAMS))
     (row,) = utilisation(TREE, METRICS, wall_ns=1e7, gpus=1).to_dict("records")
@@ -134,8 +126,16 @@ def test_union_of_two_streams_by_hand() -> None:
     assert np.isnan(row["low_ns"])
 
 
-def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
-    """A kernel without end, up to the next, may be shorter: only the copy is certain; together no more than 3 ms."""
+def test_what_counts_as_work_of_which_gpu() -> None:
+    kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in TREE.astype(object).to_dict("records")]
+    tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
+    waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
+    assert (2.5, 2.5) == bounds(tree, METRICS, waited, STREAMS)
+    # A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
+    two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
+    found = utilisation(TREE, METRICS, trace((7, 0, MS, 6, True), (8, 0, MS, 13, True)), two, wall_ns=1e7)
+    columns = ["low_ns", "high_ns", "gpus", "denominator_ns", "low_frac"]
+    assert [(2 * MS, 2 * MS, 2, 2e7, 0.1)] == tuples(found, *columns)
     # One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known.
     first = (7, 0, MS, 6, True)
     doubtful = trace((7, 0, 2 * MS, 6, False), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
@@ -147,114 +147,77 @@ def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
         assert expected == bounds(TREE, METRICS, ran, STREAMS, wall_ns=1e7)
 
 
-def test_what_counts_as_work_of_which_gpu() -> None:
-    """A stream's wait in <gpu sync> is in its trace, but the GPU does nothing then."""
-    # A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
-    kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in TREE.astype(object).to_dict("records")]
-    tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
-    waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
-    assert (2.5, 2.5) == bounds(tree, METRICS, waited, STREAMS)
-    two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
-    found = utilisation(TREE, METRICS, trace((7, 0, MS, 6, True), (8, 0, MS, 13, True)), two, wall_ns=1e7)
-    columns = ["low_ns", "high_ns", "gpus", "denominator_ns", "low_frac"]
-    assert [(2 * MS, 2 * MS, 2, 2e7, 0.1)] == tuples(found, *columns)
+SUMMED = paths.gpu_summary(TREE, METRICS)
 
 
-def test_empty_tables() -> None:
-    """Nothing gives no rows, with the columns and dtypes of a full answer."""
-    tree = (TREE, METRICS), (CALLTREE.empty(), CALL_METRICS.empty())
-    of_threads = (threads((1, "cpu", "a")), thread_metrics((1, MAIN, "GKER", "s", 1.0)))
-    entries = [(paths.gpu_summary(*of, by="entry"),) for of in tree]
-    samples = stalls(*[{}] * 6, {"gmem": 1.0}, nodes=True)
-    for of, more, full, empty in (
-        (paths.inclusive, {}, *tree),
-        (paths.exclusive, {"metric": "GKER"}, *tree),
-        (paths.hot_path, {"metric": "GKER"}, *tree),
-        (paths.hot_path, {"metric": "GKER"}, tree[0], (TREE, CALL_METRICS.empty())),
-        (paths.threads, {"metric": "GKER"}, of_threads, (THREADS.empty(), THREAD_METRICS.empty())),
-        (paths.gpu_summary, {}, *tree),
-        (paths.gpu_summary, {"by": "entry"}, *tree),
-        (paths.launch_cost, {"wall_ns": 1}, *entries),
-        (paths.tree_sums, {}, *tree),
-        (paths.utilisation, {}, (*tree[0], CERTAIN, STREAMS), (*tree[1], TRACE.empty(), THREADS.empty())),
-        (paths.kernels, {}, (*tree[0], samples), (*tree[1], STALLS.empty())),
-        (paths.kernels, {}, (*tree[0], samples), tree[1]),
-        (launched, {}, *tree),
-    ):
-        whole, none = of(*full, **more), of(*empty, **more)
-        assert len(whole) > 0
-        assert (0, whole.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
-    assert paths.kernels(TREE, METRICS).dtypes.equals(paths.kernels(TREE, METRICS, STALLS.empty()).dtypes)
+SUMMED = paths.gpu_summary(TREE, METRICS)
+GKER = {"metric": "GKER"}
 
 
 @pytest.mark.parametrize(
     ("of", "given", "more", "why"),
     [
-        (paths.exclusive, (TREE, METRICS), {"metric": "time"}, r"metric: 'time' is not one of .'CPUTIME', 'GKER'"),
-        (
-            paths.hot_path,
-            (TREE, METRICS),
-            {"metric": "GKER", "entry": "main"},
-            r"entry: 'main' is not one of .'application thread', 'main thread'",
-        ),
-        (paths.hot_path, (TREE, METRICS), {"metric": "GKER", "at_least": 50}, "at_least: 50 is not within 0 to 1"),
-        (paths.gpu_summary, (TREE, METRICS), {"by": "thread"}, r"by: 'thread' is not one of .'rank', 'entry'"),
-        (paths.launch_cost, (paths.gpu_summary(TREE, METRICS),), {"wall_ns": 0}, "wall_ns: 0 is not above 0"),
+        (paths.exclusive, TOY, {"metric": "time"}, r"metric: 'time' is not one of .'CPUTIME', 'GKER'"),
+        (paths.hot_path, TOY, {**GKER, "entry": "main"}, r"entry: 'main' is not one of .'application thread',"),
+        (paths.hot_path, TOY, {**GKER, "at_least": 50}, "at_least: 50 is not within 0 to 1"),
+        (paths.gpu_summary, TOY, {"by": "thread"}, r"by: 'thread' is not one of .'rank', 'entry'"),
+        (paths.launch_cost, (SUMMED,), {"wall_ns": 0}, "wall_ns: 0 is not above 0"),
         (paths.launch_cost, (TREE,), {"wall_ns": 1}, "column launch_count is missing"),
-    ],
-)
-def test_wrong_arguments(of: Any, given: tuple[pd.DataFrame, ...], more: dict[str, Any], why: str) -> None:
-    """What is not one of the legal values is refused with them."""
-    with pytest.raises(ValueError, match=why):
-        of(*given, **more)
-
-
-@pytest.mark.parametrize(
-    ("of", "given", "table"),
-    [
-        (paths.inclusive, (METRICS, METRICS), "CALLTREE"),
-        (functools.partial(paths.exclusive, metric="GKER"), (TREE, TREE), "CALL_METRICS"),
-        (functools.partial(paths.hot_path, metric="GKER"), (TREE, TREE), "CALL_METRICS"),
-        (functools.partial(paths.threads, metric="GKER"), (TREE, THREAD_METRICS.empty()), "THREADS"),
-        (functools.partial(paths.threads, metric="GKER"), (THREADS.empty(), METRICS), "THREAD_METRICS"),
-        (paths.gpu_summary, (TREE, TREE), "CALL_METRICS"),
-        (paths.tree_sums, (METRICS, METRICS), "CALLTREE"),
-        (paths.host_metric, (TREE,), "CALL_METRICS"),
-        (paths.utilisation, (TREE, METRICS, STREAMS, STREAMS), "TRACE"),
-        (paths.utilisation, (TREE, METRICS, CERTAIN, CERTAIN), "THREADS"),
-        (paths.utilisation, (METRICS, METRICS), "CALLTREE"),
-        (paths.kernels, (METRICS, METRICS), "CALLTREE"),
-        (launched, (TREE, TREE), "CALL_METRICS"),
-        (paths.kernels, (TREE, METRICS, METRICS), "STALLS"),
-        (call_paths, (METRICS,), "CALLTREE"),
-    ],
-)
-def test_wrong_tables(of: Any, given: tuple[pd.DataFrame, ...], table: str) -> None:
-    """Frames that are other tables are refused by name."""
-    with pytest.raises(SchemaError, match=f"'{table}'"):
-        of(*given)
-
-
-@pytest.mark.parametrize(
-    ("given", "more", "why"),
-    [
-        ((TREE, HOST), {"wall_ns": 1e7, "gpus": 1}, "no GPU operations were measured"),
-        (TOY, {"gpus": 1}, r"wall_ns: the length of the run is not known, found None\. Record a trace"),
-        (TOY, {"gpus": 1, "wall_ns": 0}, "wall_ns: the length of the run is not known, found 0"),
-        (TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
-        (TOY, {"wall_ns": 2e6, "gpus": 1}, r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams overlap"),
-        ((*TOY, CERTAIN, STREAMS), {"wall_ns": 2e6}, r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns. Give the right"),
+        (paths.host_metric, (TREE,), {}, "'CALL_METRICS'"),
+        (call_paths, (METRICS,), {}, "'CALLTREE'"),
+        # Unknown denominators and contradictions.
+        (utilisation, (TREE, HOST), {"wall_ns": 1e7, "gpus": 1}, "no GPU operations were measured"),
+        (utilisation, TOY, {"gpus": 1}, r"wall_ns: the length of the run is not known, found None\. Record a trace"),
+        (utilisation, TOY, {"gpus": 1, "wall_ns": 0}, "wall_ns: the length of the run is not known, found 0"),
+        (utilisation, TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
         (
-            (*TOY, trace((7, 0, 8 * MS, 6, True)), STREAMS),
-            {"wall_ns": 1e7},
+            utilisation,
+            TOY,
+            {"wall_ns": 2e6, "gpus": 1},
+            r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams over",
+        ),
+        (
+            utilisation,
+            (*TOY, CERTAIN, STREAMS),
+            {"wall_ns": 2e6},
+            r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns. Give the",
+        ),
+        (
+            *(utilisation, (*TOY, trace((7, 0, 8 * MS, 6, True)), STREAMS), {"wall_ns": 1e7}),
             r"trace: the GPUs of rank 0 were busy for 8e\+06 ns.* 3e\+06 ns",
         ),
     ],
 )
-def test_unknown_denominators_and_contradictions_are_refused(given: Any, more: dict[str, Any], why: str) -> None:
-    """Without wall time, GPUs or their operations there is no utilisation; more work than fits is not cut to 1."""
-    with pytest.raises(PerfkitError, match=why):
-        utilisation(*given, **more)
+def test_what_cannot_be_asked_is_refused(of: Any, given: Any, more: dict[str, Any], why: str) -> None:
+    with pytest.raises((ValueError, SchemaError, PerfkitError), match=why):
+        of(*given, **more)
+
+
+ASKED = paths.inclusive, paths.exclusive, paths.hot_path, paths.threads, paths.gpu_summary, paths.tree_sums, launched
+ASKED += (
+    partial(paths.gpu_summary, by="entry"),
+    utilisation,
+    paths.kernels,
+    partial(paths.kernels, stalls=STALLS.empty()),
+)
+
+
+@pytest.mark.parametrize("of", ASKED, ids=repr)
+def test_nothing_and_other_tables(of: Any) -> None:
+    some = {"calltree": TREE, "call_metrics": METRICS, "trace": CERTAIN, "threads": STREAMS}
+    some |= {
+        "thread_metrics": thread_metrics((7, MAIN, "GKER", "s", 1.0)),
+        "stalls": stalls(*[{}] * 6, {"gmem": 1.0}, nodes=True),
+    }
+    names = inspect.signature(of).parameters
+    given = {name: table for name, table in some.items() if name in names} | (GKER if "metric" in names else {})
+    empty = {name: getattr(tables, name.upper()).empty() for name in given if name != "metric"}
+    whole, none = of(**given), of(**given | empty)
+    assert len(whole) > 0
+    assert (0, whole.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
+    for name in empty:
+        with pytest.raises(SchemaError, match=f"'{name.upper()}'"):
+            of(**given | {name: tables.KERNELS.empty()})
 
 
 DATABASES = [GPU, CPU, LEO := "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
@@ -262,7 +225,6 @@ DATABASES = [GPU, CPU, LEO := "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping
 
 @functools.cache
 def opened(profiles: Path, name: str) -> tuple[perfkit.Run, dict[str, Any]]:
-    """The database and what is known of it."""
     truth = json.loads((profiles / "golden" / "hpctoolkit" / f"{name}.truth.json").read_text())
     return perfkit.load(profiles / "hpctoolkit" / name), truth
 
@@ -284,7 +246,6 @@ def check(row: dict[str, Any], known: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
-    """Every metric's total per entry point, and the figures made of them, of all threads and of the main thread."""
     # Exclusive values by function are the total again, for every metric of the database.
     run, truth = opened(profiles, name)
     found = paths.inclusive(run.calltree, run.call_metrics)
@@ -306,7 +267,6 @@ def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [GPU, LEO])
 def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
-    """As many kernels as truth.json has, its times and launches, and sites that add up to them."""
     # Shares of the stall reasons of all threads are a sum over the contexts.
     run, truth = opened(profiles, name)
     found = paths.kernels(run.calltree, run.call_metrics, run.stalls)
@@ -327,7 +287,6 @@ def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
 
 
 def test_where_the_gpus_time_comes_from(profiles: Path) -> None:
-    """DLRM: the largest kernel is a backward GEMM of an autograd thread; the optimiser's additions come from sgd.py."""
     # Of 32 kernels one has no operator and no function above it but Python's: an index expression.
     run, _ = opened(profiles, GPU)
     found = paths.kernels(run.calltree, run.call_metrics, run.stalls).set_index("name")
@@ -363,7 +322,6 @@ def test_the_published_method(profiles: Path) -> None:
 
 
 def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
-    """Busy for 0.1731 to 0.1734 % of 80.648 s: operations of 0.139809 s, of which the trace is sure of 0.139615 s."""
     # The trace alone says 0.1705 s: 13 rows stand right behind others, 6 of them not `ended` and 7 moved there, with
     # 0.0309 s between them; leaving out only what is not `ended` gives 0.1535 s, more than the operations' sum. 7,400
     # launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything.
@@ -381,7 +339,6 @@ def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
 
 
 def test_threads_of_the_cpu_run(profiles: Path) -> None:
-    """222 of 223 threads share 500.2 s of CPU time; the main one has 45.3 s, 20 times their mean."""
     # The worker threads have most; each step below the main thread has at least half of the one above.
     run, truth = opened(profiles, CPU)
     found = paths.threads(run.threads, run.thread_metrics, metric="CPUTIME")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pandas as pd
 import pytest
-from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, toy_metrics, toy_tree
+from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree
 from frames import tuples
 
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.calltree.paths import launched
+from perfkit.analysis.calltree.totals import described, nearest, parents, rows_of
 from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.warps import main_stall, stall_words
 from perfkit.errors import PerfkitError
-from perfkit.tables import CALL_METRICS, CALLTREE, STALLS
+from perfkit.schema import Table
+from perfkit.tables import CALL_METRICS, CALLTREE, STALLS, THREAD_METRICS
 
 TREE, METRICS = toy_tree(), toy_metrics()
 KERNEL = "sgemm(float*)"
 
 
 def stalls(*rows: tuple[int, str, float]) -> pd.DataFrame:
-    """STALLS of call-tree nodes from (node, reason, value)."""
     frame = pd.DataFrame(rows, columns=["node", "reason", "value"])
     return STALLS.make(frame.assign(rank=0, launch=-1))
 
@@ -43,7 +47,6 @@ def launching(*above: dict[str, object]) -> pd.DataFrame:
 
 
 def test_kernels_by_hand() -> None:
-    """Two contexts launch sgemm 100 times each, in 1 ms each: 2 ms of 200 launches, all kernel time there is."""
     # With 1 ms each the main thread's launch site comes first; with 3 ms of the 4 the worker's does.
     columns = ["name", "full_name", "family", "launch_count", "total_ns", "mean_ns", "share_frac"]
     more = METRICS.assign(exclusive=METRICS["exclusive"].where(METRICS["node"].ne(12), 0.003))
@@ -58,7 +61,6 @@ def test_kernels_by_hand() -> None:
 
 
 def test_time_at_the_kernel_itself_and_without_a_name() -> None:
-    """HPCToolkit stores time and launches at the kernel's function; the placeholder then has nothing alone."""
     # A placeholder without kernels, and what one with two has beside them, is called <gpu kernel>. A kernel that no
     # metric has is left out where others have one, and kept where nothing was measured.
     measured = ("GKER", "s", 0.5), ("GKER:COUNT", "count", 5.0)
@@ -82,7 +84,6 @@ def test_time_at_the_kernel_itself_and_without_a_name() -> None:
 
 
 def test_python_line_and_operator() -> None:
-    """add_ is Python without a line: the line that called it counts; the operator is named without its last step."""
     # A line right below the entry point is module-level code, of no function. Without an operator the site is the
     # function above the launch, not cudaLaunchKernel or nvcc's stub.
     cpu, nothing = {"module": "/lib/libtorch_cpu.so"}, CALL_METRICS.empty()
@@ -110,16 +111,13 @@ def test_python_line_and_operator() -> None:
 
 
 def test_launch_sites_by_hand() -> None:
-    """The toy's kernel is launched from train.py:12 and from the worker's backward pass, half of the time each."""
     found = launched(TREE, METRICS).sort_values("entry")
-    assert [(WORKER, pd.NA, "backward", 100.0), (MAIN, 12, "at::mm", 100.0)] == tuples(
-        found, "entry", "line", "site", "launch_count"
-    )
+    expected = [(WORKER, pd.NA, "backward", 100.0), (MAIN, 12, "at::mm", 100.0)]
+    assert expected == tuples(found, "entry", "line", "site", "launch_count")
     assert len(set(found["total_ns"])) == 1
 
 
 def test_stalls_by_hand() -> None:
-    """gmem 6 at one context; idep 3 on a line in it and 5 at another: 8 of 14. Hidden waits do not lead."""
     # Node 8 is a line of sgemm: 30 + 10 of gmem and 60 of sync are 40 and 60 %; node 4 lies outside of kernels.
     tree = with_a_line()
     samples = stalls((6, "gmem", 6.0), (8, "idep", 3.0), (13, "idep", 5.0), (4, "ifet", 99.0))
@@ -136,7 +134,6 @@ def test_stalls_by_hand() -> None:
 
 
 def test_every_reason_of_hpctoolkit_has_words() -> None:
-    """Each of HPCToolkit's stall reasons is explained, with and without its old prefix."""
     reasons = ["gmem", "idep", "ifet", "cmem", "sync", "pipe", "mthr", "othr", "nsel", "slp", "tmem", "mem", "inv"]
     for reason in (*reasons, "hid"):
         assert stall_words[reason].means.endswith(".")
@@ -146,7 +143,6 @@ def test_every_reason_of_hpctoolkit_has_words() -> None:
 
 
 def test_call_paths() -> None:
-    """Kernels are what stands below placeholders; placeholders of copies and other leaves are no kernels."""
     # Without placeholders a kernel is what has no callees, and of two paths to it the one with more time is named.
     for given in ((TREE, METRICS), (TREE,), (with_a_line(), METRICS)):
         assert {KERNEL: "main thread > train > at::mm > sgemm(float*)"} == call_paths(*given).to_dict()
@@ -155,3 +151,126 @@ def test_call_paths() -> None:
     metrics = call_metrics((3, "time", "s", 1.0, 1.0), (4, "time", "s", 2.0, 2.0), (3, "launches", "count", 9.0, 9.0))
     assert {"f": "main thread > f"} == call_paths(tree, metrics).to_dict()
     assert {"f": "main thread > g > f"} == call_paths(tree).to_dict()
+
+
+def two_ranks(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
+    return table.make(pd.concat([frame, frame.assign(rank=frame["rank"] + 1)], ignore_index=True))
+
+
+def test_totals_by_hand() -> None:
+    # Two roots called application thread make one row of 1 + 2 = 3 s.
+    found = paths.inclusive(TREE, METRICS).set_index("metric")
+    columns = ["entry", "unit", "inclusive", "share_frac"]
+    assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == tuples(found.loc["CPUTIME"], *columns)
+    assert [(MAIN, "bytes", 8e6, 1.0)] == tuples(found.loc[["GXCOPY:H2D"]], *columns)
+    tree = calltree({"node": 1, "name": WORKER}, {"node": 2, "name": WORKER})
+    found = paths.inclusive(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0)))
+    assert [(WORKER, "s", 3.0, 1.0)] == tuples(found, *columns)
+
+
+def test_functions_by_hand() -> None:
+    # `forward` of two classes in one file is two functions; of one class, called from two places, it is one.
+    found = paths.exclusive(TREE, METRICS, metric="CPUTIME")
+    assert [
+        ("at::mm(at::Tensor)", "function", 2.0, 0.5, 1),
+        ("train", "function", 1.0, 0.25, 1),
+        ("backward()", "function", 0.75, 0.1875, 1),
+        (WORKER, "entry", 0.25, 0.0625, 1),
+    ] == tuples(found, "name", "kind", "exclusive", "share_frac", "count")
+    assert {PYTHON, "/lib/libtorch.so"} == set(found["module"].dropna())
+    place = {"name": "forward", "module": PYTHON, "file": "net.py"}
+    lines = ({"node": node, "parent": 1, "line": line, **place} for node, line in ((2, 10), (3, 10), (4, 90)))
+    metrics = call_metrics((1, "CPUTIME", "s", 6.0, 0.0), *((n, "CPUTIME", "s", 2.0, 2.0) for n in (2, 3, 4)))
+    found = paths.exclusive(calltree({"node": 1, "name": MAIN}, *lines), metrics, metric="CPUTIME")
+    assert [(10, 4.0, 2), (90, 2.0, 1)] == tuples(found, "line", "exclusive", "count")
+
+
+def test_hot_path_by_hand() -> None:
+    # No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context. From the
+    # worker's root it goes to its own kernel, though the main thread has more.
+    found = paths.hot_path(TREE, METRICS, metric="GPUOP")
+    assert [
+        (0, 1, "entry", MAIN, "s", 1.0),
+        (1, 2, "function", "train", "s", 1.0),
+        (2, 3, "line", "train.py:12", "s", 1.0),
+        (3, 4, "function", "at::mm(at::Tensor)", "s", 1.0),
+        (4, 5, "gpu_operation", "<gpu kernel>", "s", 0.5),
+    ] == tuples(found, "depth", "node", "kind", "name", "unit", "share_frac")
+    for metric, more, nodes in (
+        ("GPUOP", {"at_least": 0.6}, [1, 2, 3, 4]),
+        ("GPUOP", {"at_least": 0.0}, [1, 2, 3, 4, 5]),
+        ("CPUTIME", {}, [1, 2, 3, 4]),
+        ("GKER", {"entry": WORKER}, [10, 11, 12]),
+    ):
+        assert nodes == paths.hot_path(TREE, METRICS, metric=metric, **more)["node"].tolist()
+
+
+def test_threads_by_hand() -> None:
+    # A thread of a profile without metrics has the value 0 and no share.
+    who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
+    did = [(1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)]
+    found = paths.threads(who, thread_metrics(*did), metric="CPUTIME")
+    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == tuples(
+        found[:2], "thread", "entry", "value", "share_frac", "times_mean"
+    )
+    assert [3, 0.0, 0.0] == found.loc[2, ["thread", "value", "times_mean"]].tolist()
+    found = paths.threads(threads((1, "cpu", "a")), THREAD_METRICS.empty(), metric="GKER")
+    assert [0.0] == found["value"].tolist()
+    assert found[["share_frac", "times_mean"]].isna().all(axis=None)
+
+
+def test_a_second_rank_changes_nothing_in_the_first() -> None:
+    # The analyses leave the tables as they were.
+    pair, kept = ((two_ranks(CALLTREE, TREE), two_ranks(CALL_METRICS, METRICS)) for _ in range(2))
+    for of in (paths.inclusive, partial(paths.exclusive, metric="GPUOP"), paths.gpu_summary):
+        once, twice = of(TREE, METRICS), of(*pair)
+        for rank in (0, 1):
+            one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)
+            pd.testing.assert_frame_equal(once, one, check_categorical=False)
+    paths.kernels(*pair)
+    for before, after in zip(kept, pair, strict=True):
+        pd.testing.assert_frame_equal(before, after)
+
+
+def test_the_order_of_numbers_does_not_matter() -> None:
+    turned = {"node": 1000 - TREE["node"], "parent": 1000 - TREE["parent"]}
+    other = CALLTREE.make(TREE.assign(**turned)), CALL_METRICS.make(METRICS.assign(node=1000 - METRICS["node"]))
+    for of in (partial(paths.exclusive, metric="CPUTIME"), paths.inclusive, paths.gpu_summary):
+        pd.testing.assert_frame_equal(of(TREE, METRICS), of(*other))
+
+
+def test_contexts_that_are_not_there() -> None:
+    main = {"node": 5, "name": MAIN}
+    tree = calltree(main, {"node": 7, "parent": 5, "name": "f"}, {"node": 9, "parent": 8, "name": "g"})
+    rank = np.array([0, 0, 0, 0, 1, -1, 0])
+    assert [0, 1, -1, -1, -1, -1, -1] == rows_of(tree, rank, np.array([5, 7, 6, 4, 5, 7, 2**40])).tolist()
+    assert [-1, 0, -1] == parents(tree).tolist()
+    for wanted, expected in ((np.zeros(10, bool), [-1] * 10), (np.ones(10, bool), [*range(10)])):
+        assert expected == nearest(np.arange(-1, 9), wanted).tolist()
+    assert [] == nearest(np.zeros(0, np.int64), np.zeros(0, bool)).tolist()
+    # A tree that is none neither hangs nor finds an enclosing context that is not there.
+    parent = np.array([1, 0, 1])
+    assert [-1, -1, 2] == nearest(parent, np.array([False, False, True])).tolist()
+    tree = calltree({**main, "node": 1}, {"node": 2, "parent": 1, "name": "f"}, {"node": 3, "parent": 2, "name": "g"})
+    assert ["f > main thread > f > g"] == described(tree, parent, np.array([2]), ["g"])
+
+
+def test_a_tree_of_5000_levels() -> None:
+    """Below 5,000 functions, the first of them Python, a kernel has its whole path and the line at the top."""
+    depth = 5000
+    rows: list[dict[str, object]] = [
+        {"node": 1, "name": MAIN},
+        {"node": 2, "parent": 1, "name": "train", "module": PYTHON},
+        {"node": 3, "parent": 2, "name": "train.py:5", "kind": "line", "file": "/x/train.py", "line": 5},
+        *({"node": node, "parent": node - 1, "name": f"f{node}"} for node in range(4, depth + 4)),
+        {"node": depth + 4, "parent": depth + 3, "name": "<gpu kernel>", "kind": "gpu_operation"},
+        {"node": depth + 5, "parent": depth + 4, "name": "k"},
+    ]
+    tree = calltree(*rows)
+    metrics = call_metrics(*((n, "GKER", "s", 1.0, float(n == depth + 5)) for n in range(1, depth + 6)))
+    (row,) = paths.kernels(tree, metrics).to_dict("records")
+    assert ("train.py:5 train", f"f{depth + 3}") == (row["python"], row["site"])
+    steps = row["path"].split(" > ")
+    assert (depth + 3, MAIN, "train", "f4", "k") == (len(steps), *steps[:3], steps[-1])
+    assert depth + 5 == len(paths.hot_path(tree, metrics, metric="GKER"))
+    assert ["k"] == paths.exclusive(tree, metrics, metric="GKER")["name"].tolist()

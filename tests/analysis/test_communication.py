@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import span, us
 from frames import kernels, tuples
 
 from perfkit.analysis.communication import bandwidth, imbalance, matched, overlap, plateau, stragglers, summary
-from perfkit.analysis.timeline import breakdown
 from perfkit.errors import PerfkitError
 from perfkit.readers import torch_trace
-from perfkit.tables import COLLECTIVES, COPIES
+from perfkit.tables import COLLECTIVES
 
-TOY = kernels(
-    {"start_ns": 10_000, "dur_ns": 20_000},
-    {"start_ns": 20_000, "dur_ns": 20_000, "stream": 8},
-    {"start_ns": 35_000, "dur_ns": 25_000, "stream": 9, "family": "communication"},
-)
+TOY = kernels(us(10, 30), us(20, 40, stream=8), us(35, 60, stream=9, family="communication"))
 
 
 def made(seed: int) -> pd.DataFrame:
@@ -29,36 +25,28 @@ def made(seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     drawn = zip(*(random.integers(0, high, 50).tolist() for high in (2, 200, 20, 3)), strict=True)
     families = ["communication", "gemm", "reduction"]
-    return kernels(*({"gpu": g, "start_ns": at, "dur_ns": dur, "family": families[f]} for g, at, dur, f in drawn))
+    return kernels(*(span(at, at + dur, gpu=g, family=families[f]) for g, at, dur, f in drawn))
 
 
 def test_overlap_of_the_toy_timeline() -> None:
-    """Communication [35,60) = 25 us, computation [10,40): 5 us of it beside computation, 0.2."""
-    # In [38,48) communication has 10 us and computation [38,40): 0.2 again. Two collectives at once hide nothing of
-    # each other. Without communication the fraction is missing rather than 0, so in a window without work.
+    # Communication [35,60) = 25 us, 5 us of it beside computation; in [38,48) 10 us and [38,40).
     assert overlap(TOY).to_numpy().tolist() == [[0, 0, 25_000, 5_000, 0.2]]
     assert overlap(TOY, window=(38_000, 48_000)).to_numpy().tolist() == [[0, 0, 10_000, 2_000, 0.2]]
-    both = kernels(*({"start_ns": at, "dur_ns": 10, "stream": at, "family": "communication"} for at in (0, 5)))
-    assert overlap(both).to_numpy().tolist() == [[0, 0, 15, 0, 0.0]]
-    for found in (overlap(kernels({"start_ns": 0, "dur_ns": 10})), overlap(TOY, window=(80_000, 90_000))):
+    # Without communication the fraction is missing rather than 0, so in a window without work.
+    for found in (overlap(kernels(span(0, 10))), overlap(TOY, window=(80_000, 90_000))):
         assert found[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == [[0, 0]]
         assert found["overlap_frac"].isna().all()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_overlap_against_marked_nanoseconds(seed: int) -> None:
-    """Both times are counts of nanoseconds marked by communication, and by computation too."""
-    # Communication less its overlap is the exposed communication of the breakdown.
     frame, expected = made(seed), []
     for gpu in (0, 1):
         cells = {True: np.zeros(220, bool), False: np.zeros(220, bool)}
         for row in frame[frame["gpu"] == gpu].itertuples():
             cells[row.family == "communication"][row.start_ns : row.start_ns + row.dur_ns] = True
-        expected.append([cells[True].sum(), (cells[True] & cells[False]).sum()])
-    found = overlap(frame)
-    assert found[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == np.array(expected).tolist()
-    exposed = breakdown(frame, COPIES.empty())["exposed_communication_ns"]
-    assert (found["communication_ns"] - found["overlapped_ns"]).tolist() == exposed.tolist()
+        expected.append((cells[True].sum(), (cells[True] & cells[False]).sum()))
+    assert expected == tuples(overlap(frame), "communication_ns", "overlapped_ns")
 
 
 PLAIN: dict[str, Any] = {"rank": 0, "gpu": 0, "start_ns": None, "operation": "all_reduce", "bytes": 1000, "ranks": 8}
@@ -67,28 +55,21 @@ PLAIN |= {"source": "benchmark"}
 
 
 def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
-    """COLLECTIVES with one row per dict."""
     return COLLECTIVES.make(pd.DataFrame([{**PLAIN, **row} for row in rows], columns=list(PLAIN)))
 
 
 def rates(*rows: dict[str, Any]) -> list[Any]:
-    """Algorithm and bus bandwidth of collectives, bytes per s."""
     return bandwidth(collectives(*rows))[["algorithm_bytes_per_s", "bus_bytes_per_s"]].to_numpy().tolist()
 
 
 def test_bandwidths_of_the_definitions() -> None:
-    """8,589,934,592 B in 31,533 us on 8 ranks: 272.41 GB/s, x 2 x 7 / 8 = 476.72; not in steps of a thousand."""
-    # Of each operation the bus bandwidth is the factor of nccl-tests, with 8 ranks.
+    # 8,589,934,592 B in 31,533 us on 8 ranks: 272.41 GB/s, x 2 x 7 / 8 = 476.72; the factors are those of nccl-tests.
     (found,) = rates({"bytes": 8_589_934_592, "dur_ns": 31_533_000.0})
     assert [272.41, 476.72] == [round(rate / 1e9, 2) for rate in found]
     factors = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0, "send_recv": 1.0}
     factors |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), 7 / 8)
     for operation, factor in factors.items():
         assert [[1e9, factor * 1e9]] == [pytest.approx(of, rel=1e-12) for of in rates({"operation": operation})]
-
-
-def test_bandwidths_that_are_not_known() -> None:
-    """No time or no ranks: NaN, never infinite; a barrier has no bus bandwidth; one rank sends nothing."""
     # A collective of which the trace does not say what it was has an algorithm bandwidth alone.
     rows = [{"dur_ns": 0.0}, {"dur_ns": None}, {"ranks": None}, {"ranks": 0}, {"operation": "barrier"}, {"ranks": 1}]
     found = [rates(row)[0] for row in [*rows, {"operation": None}]]
@@ -98,7 +79,6 @@ def test_bandwidths_that_are_not_known() -> None:
 
 
 def test_summary_by_size() -> None:
-    """Three of 1000 B in 1, 2 and 4 us: 1, 0.5 and 0.25 GB/s, median 0.5, of the bus x 1.75; sizes of a group apart."""
     rows = [{"dur_ns": dur} for dur in (1000.0, 4000.0, 2000.0)]
     found = summary(collectives({"operation": "barrier"}, *rows, {"group": None}, {"bytes": 10}, {"dur_ns": None}))
     expected = [("all_reduce", 10, 1), ("all_reduce", 1000, 3), ("all_reduce", 1000, 1), ("barrier", 1000, 0)]
@@ -106,26 +86,22 @@ def test_summary_by_size() -> None:
     bus = ["min_bus_bytes_per_s", "bus_bytes_per_s", "max_bus_bytes_per_s"]
     assert (0.5e9, 0.4375e9, 0.875e9, 1.75e9) == tuples(found, "algorithm_bytes_per_s", *bus)[1]
     assert found.loc[3, bus].isna().all()
-
-
-def test_plateau_of_large_messages() -> None:
-    """Sizes 1, 4, 8 and 16 MB at 1, 10, 11 and 12 GB/s: large is 16 alone, at 12, a growth of 12 / 11 - 1 over 8."""
-    sizes = {1: 1, 4: 10, 8: 11, 16: 12}
-    rows = [{"operation": "broadcast", "bytes": mb * 10**6, "dur_ns": mb * 1e6 / of} for mb, of in sizes.items()]
-    found = plateau(collectives(*rows, {"operation": "reduce"}, {"operation": "barrier"})).set_index("operation")
-    assert ["broadcast", "reduce"] == found.index.tolist()
-    assert (16_000_000, 1) == tuple(found.loc["broadcast", ["largest_bytes", "count"]])
-    measured = found.loc["broadcast", ["bus_bytes_per_s", "growth_frac"]].tolist()
-    assert [12e9, 12 / 11 - 1] == pytest.approx(measured, rel=1e-12)
-    assert np.isnan(found.loc["reduce", "growth_frac"])
-
-
-def test_in_place_and_out_of_place_stay_apart() -> None:
-    """One size in 1 us out of place and 2 us in place: two rows of the summary, two plateaus, no median of both."""
+    # In place and out of place stay apart.
     placed = [{"placement": "out_of_place", "dur_ns": 1000.0}, {"placement": "in_place", "dur_ns": 2000.0}]
     for of in (summary, plateau):
         found = tuples(of(collectives(*placed, *placed)), "placement", "count", "bus_bytes_per_s")
         assert [("in_place", 2, 0.875e9), ("out_of_place", 2, 1.75e9)] == sorted(found)
+
+
+def test_plateau_of_large_messages() -> None:
+    # 1, 4, 8 and 16 MB at 1, 10, 11 and 12 GB/s: large is 16 alone.
+    sizes = {1: 1, 4: 10, 8: 11, 16: 12}
+    rows = [{"operation": "broadcast", "bytes": mb * 10**6, "dur_ns": mb * 1e6 / of} for mb, of in sizes.items()]
+    found = plateau(collectives(*rows, {"operation": "reduce"}, {"operation": "barrier"})).set_index("operation")
+    assert ["broadcast", "reduce"] == found.index.tolist()
+    columns = ["largest_bytes", "count", "bus_bytes_per_s", "growth_frac"]
+    assert [16e6, 1, 12e9, 12 / 11 - 1] == pytest.approx(found.loc["broadcast", columns].tolist(), rel=1e-12)
+    assert np.isnan(found.loc["reduce", "growth_frac"])
 
 
 def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
@@ -143,31 +119,25 @@ def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
 
 
 def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
-    """Five operations on 8 H100s, in place and not: both columns of the log, to its two decimals of GB/s."""
-    # The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference. The
-    # plateau of all-reduce is 482.2 GB/s at 16 GiB and flat, where the log's average over all sizes says 437.957.
     measured = list(tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"))
     assert 5 == len({row["operation"] for row, _, _ in measured})
     found = rates(*(row | {"rank": i} for i, (row, _, _) in enumerate(measured)))  # the table is in order of ranks
+    # The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference.
     for (_, algorithm, bus), (of_algorithm, of_bus) in zip(measured, found, strict=True):
         assert algorithm == pytest.approx(of_algorithm / 1e9, rel=5e-5, abs=0.005)
         assert bus == pytest.approx(of_bus / 1e9, rel=5e-5, abs=0.01)
+    # The plateau of all-reduce is flat, where the log's average over all sizes says 437.957.
     found = plateau(collectives(*(row for row, _, _ in measured))).set_index("operation").loc["all_reduce"]
     assert [17_179_869_184, 2] == found[["largest_bytes", "count"]].tolist()
-    assert 482.2 == round(found["bus_bytes_per_s"] / 1e9, 1)
-    assert 0.0019 == round(found["growth_frac"], 4)
-
-
-def test_a_real_trace(profiles: Path) -> None:
-    """The last all-gather of a B200 trace: 201,088 elements of 2 B to 8 ranks in 21.953 us, 18.32 and 16.03 GB/s."""
+    assert (482.2, 0.0019) == (round(found["bus_bytes_per_s"] / 1e9, 1), round(found["growth_frac"], 4))
+    # The last all-gather of a B200 trace: 201,088 elements of 2 B to 8 ranks in 21.953 us, 18.32 and 16.03 GB/s.
     trace = torch_trace.read(profiles / "torch" / "TraceLens__b200__eager_trace.json.gz")
     found = bandwidth(trace.table("COLLECTIVES")).iloc[0]
-    rates = [402_176 / 21.953e-6, 402_176 / 21.953e-6 * 7 / 8]
-    assert rates == pytest.approx(found[["algorithm_bytes_per_s", "bus_bytes_per_s"]].tolist(), rel=1e-12)
+    expected = [402_176 / 21.953e-6, 402_176 / 21.953e-6 * 7 / 8]
+    assert expected == pytest.approx(found[["algorithm_bytes_per_s", "bus_bytes_per_s"]].tolist(), rel=1e-12)
 
 
 def on_ranks(*rows: tuple[int, int | None, int, dict[str, Any]]) -> pd.DataFrame:
-    """COLLECTIVES of a trace of three ranks, from (rank, start_ns, end_ns, what else)."""
     traced = {"ranks": 3, "source": "trace"}
     spans = ({"rank": rank, "start_ns": at, "dur_ns": float(end - (at or 0))} | more for rank, at, end, more in rows)
     return collectives(*(traced | span for span in spans))
@@ -180,28 +150,21 @@ THREE_RANKS = on_ranks(
 
 
 def test_who_keeps_the_others_waiting() -> None:
-    """First starts at 10, 20 and 30: waits of 20, 10 and 0; second at 100, 105 and 125: 25, 20 and 0."""
-    # Ranks 0 and 2 came last once each of two; rank 1 waited 10 + 20 of its 31 + 36 ns.
     found = matched(THREE_RANKS)
     assert found["together"].all()
-    assert [(0, 0, 20), (0, 1, 10), (0, 2, 0), (1, 2, 25), (1, 1, 20), (1, 0, 0)] == tuples(
-        found, "collective", "rank", "wait_ns"
-    )
+    expected = [(0, 0, 20), (0, 1, 10), (0, 2, 0), (1, 2, 25), (1, 1, 20), (1, 0, 0)]
+    assert expected == tuples(found, "collective", "rank", "wait_ns")
     found = stragglers(THREE_RANKS)
-    assert [(0, 1, 0.5, 20, 0, 0), (2, 1, 0.5, 25, 0, 0), (1, 0, 0.0, 30, 0, 0)] == tuples(
-        found, "rank", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count"
-    )
+    columns = "rank", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count"
+    assert [(0, 1, 0.5, 20, 0, 0), (2, 1, 0.5, 25, 0, 0), (1, 0, 0.0, 30, 0, 0)] == tuples(found, *columns)
+    # Rank 1 waited 10 + 20 of its 31 + 36 ns.
     assert [20 / 55, 25 / 64, 30 / 67] == pytest.approx(found["wait_frac"].tolist(), rel=1e-12)
-
-
-def test_nobody_is_late_where_all_come_at_once() -> None:
-    """Equal starts: no last rank; of two that come last at once each is last."""
-    # A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer.
+    # Nobody is late where all come at once.
     pair = on_ranks((0, 10, 20, {}), (1, 10, 20, {}))
-    assert [0, 0] == matched(pair)["wait_ns"].tolist()
-    assert [0, 0] == stragglers(pair)["last_count"].tolist()
+    assert [[0, 0]] * 2 == [matched(pair)["wait_ns"].tolist(), stragglers(pair)["last_count"].tolist()]
     three = stragglers(on_ranks((0, 30, 50, {}), (1, 40, 50, {}), (2, 40, 50, {})))
     assert {(0, 0), (1, 1), (2, 1)} == {*tuples(three, "rank", "last_count")}
+    # A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer.
     alone = THREE_RANKS[THREE_RANKS["rank"] == 0].reset_index(drop=True)
     for of in (matched, stragglers):
         types = of(THREE_RANKS).dtypes.astype(str).to_dict()
@@ -210,17 +173,21 @@ def test_nobody_is_late_where_all_come_at_once() -> None:
 
 
 def test_groups_operations_and_sizes_are_matched_apart() -> None:
-    """The k-th of each: another group, operation, size or number of members in between changes nothing."""
     between = [{"group": "1"}, {"group": None}, {"operation": "all_gather"}, {"bytes": 8}, {"ranks": 2}]
     rows = [(rank, 200 + 100 * i, 250 + 100 * i, more) for i, more in enumerate(between) for rank in (0, 1)]
     whole = pd.concat([THREE_RANKS, on_ranks(*rows[::-1])], ignore_index=True)
     found = matched(COLLECTIVES.make(whole)).drop_duplicates("collective")  # who came first waited longest
     assert [20, 25] + [0] * 5 == found["wait_ns"].tolist()
     assert found["group"].isna().tolist() == [False] * 3 + [True] + [False] * 3
+    # Groups that share a name are not matched.
+    rows = [(rank, 10 * rank, 100, {"ranks": 2, "group": "tp"}) for rank in range(4)]
+    assert matched(on_ranks(*rows)).empty
+    assert [1] * 4 == stragglers(on_ranks(*rows))["unmatched_count"].tolist()
+    unknown = on_ranks(*((rank, at, end, more | {"ranks": None}) for rank, at, end, more in rows))
+    assert [30, 20, 10, 0] == matched(unknown)["wait_ns"].tolist()
 
 
 def test_what_only_some_recorded_is_left_over() -> None:
-    """Rank 1 stopped one earlier: the first two match, the third of rank 0 does not, and is counted."""
     # Rank 2 has only collectives of its own: no figure of it is known, and it is there.
     rows = [(0, at, at + 10, {}) for at in (0, 100, 200)] + [(1, at, at + 10, {}) for at in (5, 105)]
     found = stragglers(on_ranks(*rows, (0, 300, 310, {"group": "alone"}))).sort_values("rank")
@@ -231,17 +198,7 @@ def test_what_only_some_recorded_is_left_over() -> None:
     assert alone[["last_frac", "wait_frac"]].isna().all()
 
 
-def test_groups_that_share_a_name_are_not_matched() -> None:
-    """Four ranks cannot be in a group of two: there are two groups of that name, and who belongs where is unknown."""
-    rows = [(rank, 10 * rank, 100, {"ranks": 2, "group": "tp"}) for rank in range(4)]
-    assert matched(on_ranks(*rows)).empty
-    assert [1] * 4 == stragglers(on_ranks(*rows))["unmatched_count"].tolist()
-    unknown = on_ranks(*((rank, at, end, more | {"ranks": None}) for rank, at, end, more in rows))
-    assert [30, 20, 10, 0] == matched(unknown)["wait_ns"].tolist()
-
-
 def test_collectives_that_do_not_overlap_tell_nothing() -> None:
-    """Rank 0 was done at 20 when rank 1 came at 30: not together, kept out of the counts, and counted as apart."""
     # With rank 1's clock a second ahead its collectives meet none of rank 0's.
     apart = on_ranks((0, 10, 20, {}), (1, 30, 40, {}), (0, 110, 140, {}), (1, 120, 140, {}))
     assert [False, False, True, True] == matched(apart)["together"].tolist()
@@ -253,25 +210,7 @@ def test_collectives_that_do_not_overlap_tell_nothing() -> None:
         stragglers(on_ranks(*rows))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_against_one_collective_after_the_other(seed: int) -> None:
-    """Random ranks that come at random times and leave together: last ranks and waits as a loop finds them."""
-    random = np.random.default_rng(seed)
-    starts = random.integers(0, 50, (40, 5)) + 100 * np.arange(40)[:, None]
-    rows = [(r, int(at), 100 * k + 60 + r, {"ranks": 5}) for k, row in enumerate(starts) for r, at in enumerate(row)]
-    found = stragglers(on_ranks(*rows))
-    for rank, *counts in tuples(found, "rank", "count", "last_count", "wait_ns"):
-        last = sum(row[rank] == row.max() > row.min() for row in starts)
-        assert [40, last, sum(int(row.max() - row[rank]) for row in starts)] == counts
-    assert {*range(5)} == {*found["rank"]}
-    later = [
-        (rank, at + 10**12, end + 10**12, more) for rank, at, end, more in random.permutation(np.array(rows, object))
-    ]
-    pd.testing.assert_frame_equal(found, stragglers(on_ranks(*later)))
-
-
 def test_imbalance_of_a_figure() -> None:
-    """30, 10 and 20 of a mean of 20: the largest is 0.5 above it, on rank 0."""
     # Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row.
     found = imbalance(pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"}), value="busy_ns")
     expected = {"ranks_count": 3, "mean_busy_ns": 20.0, "max_busy_ns": 30.0, "max_rank": 0, "imbalance_frac": 0.5}
@@ -285,7 +224,6 @@ def test_imbalance_of_a_figure() -> None:
 
 
 def test_figures_that_cannot_be_compared() -> None:
-    """A column that is not there, a rank twice, a negative figure."""
     frame = pd.DataFrame({"rank": [0, 1], "gap_ns": [5, -1]})
     for given, value, why in (
         (frame, "busy_ns", r"frame: it has no column 'busy_ns'\. Its columns are \['rank', 'gap_ns'\]"),

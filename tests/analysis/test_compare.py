@@ -15,21 +15,8 @@ import pytest
 from frames import copies, kernels, tuples
 
 import perfkit
-from perfkit.analysis import compare, timeline
-from perfkit.analysis.compare import (
-    COMPARED_FIGURES,
-    COMPARED_STEPS,
-    FIGURES,
-    LEDGER,
-    PARTS,
-    STEP_PARTS,
-    figures,
-    in_parts,
-    ledger,
-    parts,
-    series,
-    steps,
-)
+from perfkit.analysis import compare
+from perfkit.analysis.compare import series
 from perfkit.analysis.compare.resampling import Resampling, direction, interval, of_interval, of_values, ratio
 from perfkit.analysis.steps import STEPS, detect
 from perfkit.errors import SchemaError
@@ -43,23 +30,20 @@ SAME = "no difference seen"
 
 @functools.cache
 def stepped(path: Path) -> tuple[perfkit.Run, pd.DataFrame]:
-    """A real run and its steps."""
     run = perfkit.load(path)
     return run, detect(run.ranges, run.kernels)
 
 
 def table(*rows: tuple[str, float, str]) -> pd.DataFrame:
-    """FIGURES from (id, value, unit)."""
     frame = pd.DataFrame(rows, columns=["id", "value", "unit"])
-    return FIGURES.make(frame.assign(label=frame["id"].str.upper(), definition="what", source="where"))
+    return compare.FIGURES.make(frame.assign(label=frame["id"].str.upper(), definition="what", source="where"))
 
 
 def test_figures_by_hand() -> None:
-    """Step 100 -> 80 and busy 0.5 -> 0.4 differ untested, launches 7 -> 9 changed, one is new and one is gone."""
     shares = [("device_busy_frac", value, "1") for value in (0.5, 0.4)]
     before = table(("step_median_ns", 100, "ns"), shares[0], ("kernel_count", 7, "count"), ("h2d_count", 3, "count"))
     after = table(("kernel_count", 9, "count"), ("step_median_ns", 80, "ns"), shares[1], ("mfu", 0.4, "1"))
-    found = figures(before, after).set_index("id")
+    found = compare.figures(before, after).set_index("id")
     assert [*["changed, not tested"] * 2, "changed", "gone", "new"] == found["verdict"].tolist()
     expected = {"before": 100, "after": 80, "difference": -20, "ratio": 0.8}
     expected |= {"label": "STEP_MEDIAN_NS", "unit": "ns", "definition": "what", "source": "where"}
@@ -68,12 +52,10 @@ def test_figures_by_hand() -> None:
 
 
 def said(before: pd.DataFrame, after: pd.DataFrame, **more: Any) -> list[str]:
-    """The verdicts on figures."""
-    return figures(before, after, **more)["verdict"].tolist()
+    return compare.figures(before, after, **more)["verdict"].tolist()
 
 
 def test_an_interval_decides() -> None:
-    """20 % better as values, no difference by an interval that holds 1, and not to be told by one that is not known."""
     # Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter.
     pair = table(("step_median_ns", 100, "ns")), table(("step_median_ns", 80, "ns"))
     for ends, verdict in (((0.6, 1.1), SAME), ((0.75, 0.85), "better"), ((math.nan, math.nan), "cannot tell")):
@@ -84,7 +66,6 @@ def test_an_interval_decides() -> None:
 
 
 def test_single_values_change_and_are_neither_better_nor_worse() -> None:
-    """4 % of a rate, and a share of 0.1 % that becomes 0.3 %, are no difference; better or worse takes an interval."""
     # From 0 there is no ratio, but a difference and a verdict.
     before = table(("bus_bytes_per_s", 100, "bytes/s"), ("idle_sync_frac", 0.001, "1"))
     after = table(("bus_bytes_per_s", 104, "bytes/s"), ("idle_sync_frac", 0.003, "1"))
@@ -94,13 +75,12 @@ def test_single_values_change_and_are_neither_better_nor_worse() -> None:
     ids = ("device_busy_frac", "idle_frac", "h2d_bytes_per_s", "step_median_ns", "kernel_count")
     before, after = (table(*((name, value, "1") for name in ids)) for value in (0.2, 0.8))
     assert {"changed", "changed, not tested"} == {*said(before, after), *said(after, before)}
-    found = figures(table(("input_wait_frac", 0, "1")), table(("input_wait_frac", 0.3, "1"))).iloc[0]
+    found = compare.figures(table(("input_wait_frac", 0, "1")), table(("input_wait_frac", 0.3, "1"))).iloc[0]
     assert ("changed, not tested", 0.3) == (found["verdict"], found["difference"])
     assert math.isnan(found["ratio"])
 
 
-def test_directions() -> None:
-    """Times, idleness and waiting are better lower, use of the hardware higher; totals of a recording have no way."""
+def test_directions_and_intervals() -> None:
     expected = {
         "lower": "step_median_ns idle_data_loading_frac family_gemm_ns part_exposed_copy_ns paths_wall_ns",
         "higher": "device_busy_frac h2d_bytes_per_s sample_tensor_active_frac",
@@ -108,13 +88,9 @@ def test_directions() -> None:
     }
     for better, names in expected.items():
         assert dict.fromkeys(names.split(), better) == {name: direction(name) for name in names.split()}
-
-
-def test_intervals_and_what_matters() -> None:
-    """The whole interval must lie beyond 1 % of 1, or of what else is said to matter."""
+    # The whole interval must lie beyond 1 % of 1, or of what else is said to matter.
     cases = [(1.011, 1.2), (1.0, 1.2), (0.9, 0.98), (0.9, 0.995), (math.nan, 1.0)]
-    said = ["worse", SAME, "better", SAME, "cannot tell"]
-    assert said == [of_interval(*ends) for ends in cases]
+    assert ["worse", SAME, "better", SAME, "cannot tell"] == [of_interval(*ends) for ends in cases]
     assert ["changed", "better"] == [of_interval(1.1, 1.2, better=way) for way in ("", "higher")]
     assert "worse" == of_interval(0.8, 0.9, better="higher")
     assert SAME == of_interval(1.011, 1.2, matters=0.05)
@@ -122,25 +98,21 @@ def test_intervals_and_what_matters() -> None:
 
 
 def test_swapping_the_runs() -> None:
-    """Differences change their sign, better becomes worse where it is tested, and new becomes gone."""
     pair = table(("a_bytes_per_s", 5, "bytes/s"), ("x", 1, "count")), table(("a_bytes_per_s", 9, "bytes/s"))
-    found = figures(*pair, intervals={"a_bytes_per_s": (1.5, 2.1)})
-    swapped = figures(*pair[::-1], intervals={"a_bytes_per_s": (1 / 2.1, 1 / 1.5)})
+    found = compare.figures(*pair, intervals={"a_bytes_per_s": (1.5, 2.1)})
+    swapped = compare.figures(*pair[::-1], intervals={"a_bytes_per_s": (1 / 2.1, 1 / 1.5)})
     assert found["difference"][0] == -swapped["difference"][0]
     assert (["better", "gone"], ["worse", "new"]) == (found["verdict"].tolist(), swapped["verdict"].tolist())
-
-
-def test_no_and_wrong_figures() -> None:
-    """Without figures there is no row; an id that is there twice and a foreign table are refused."""
-    pd.testing.assert_frame_equal(COMPARED_FIGURES.empty(), figures(FIGURES.empty(), FIGURES.empty()))
+    pd.testing.assert_frame_equal(
+        compare.COMPARED_FIGURES.empty(), compare.figures(compare.FIGURES.empty(), compare.FIGURES.empty())
+    )
     with pytest.raises(ValueError, match="before: the figure 'a' is there more than once"):
-        figures(table(("a", 1, "ns"), ("a", 2, "ns")), FIGURES.empty())
+        compare.figures(table(("a", 1, "ns"), ("a", 2, "ns")), compare.FIGURES.empty())
     with pytest.raises(SchemaError, match="'FIGURES' does not match"):
-        figures(FIGURES.empty(), FIGURES.empty().drop(columns="unit"))
+        compare.figures(compare.FIGURES.empty(), compare.FIGURES.empty().drop(columns="unit"))
 
 
 def run(*durations: float, rank: int = 0, unsteady: int = 0) -> pd.DataFrame:
-    """Steps of these durations, ns, one behind the other; the first `unsteady` ones are not steady."""
     whole = np.array(durations).round().astype("int64")
     number = np.arange(len(whole))
     frame = {"rank": rank, "step": number, "start_ns": np.append(0, np.cumsum(whole))[:-1], "dur_ns": whole}
@@ -157,62 +129,53 @@ def alike(random: np.random.Generator, count: int, alike: float, spread: float =
 
 
 def verdicts(before: Sequence[np.ndarray], after: Sequence[np.ndarray], statistic: str = "median") -> Counter[str]:
-    """How often pairs of runs are told to be what."""
     pairs = enumerate(zip(before, after, strict=True))
     found = [ratio([a], [b], Resampling(statistic, resamples=300, seed=i)) for i, (a, b) in pairs]
     return Counter(of_interval(each.low, each.high) for each in found)
 
 
 def test_steps_by_hand() -> None:
-    """Before 9, 10, 11 us over and over: median 10, mean 10. After all 20 us: difference 10, ratio 2, worse."""
-    found = steps(run(*[9000, 10000, 11000] * 4, unsteady=0), run(*[20000] * 8))
+    found = compare.steps(run(*[9000, 10000, 11000] * 4), run(*[20000] * 8))
     assert ["median", "mean"] == found["statistic"].tolist()
     assert [[12, 8, 10000.0, 20000.0, 10000.0, 2.0]] * 2 == found.iloc[:, 1:7].to_numpy().tolist()
     assert ["worse", "worse"] == found["verdict"].tolist()
     assert (found["ratio_low"] < 2).all()
     assert (found["ratio_high"] > 2).all()
+    # The seed decides; of swapped runs the ratios are reciprocal.
+    random = np.random.default_rng(1)
+    pair = run(*alike(random, 40, 0)), run(*(0.8 * alike(random, 40, 0)))
+    first, again, other, swapped = *(compare.steps(*pair, seed=seed) for seed in (1, 1, 2)), compare.steps(*pair[::-1])
+    assert first.equals(again)
+    assert first.loc[0, "ratio_low"] != other.loc[0, "ratio_low"]
+    assert (1 / first["ratio"]).tolist() == pytest.approx(swapped["ratio"].tolist())
+    assert (["better"] * 2, ["worse"] * 2) == (first["verdict"].tolist(), swapped["verdict"].tolist())
 
 
 def test_only_steady_steps_count_and_last_as_long_as_on_the_slowest_rank() -> None:
-    """A first step of 1 s that is not steady changes nothing; rank 1 takes 1,500 ns where rank 0 takes 1,000."""
     # Steps in any order of rows give the same series. Steps that never vary: 2 over 1 is 2 to 2.
     steady = [1000, 1010, 990, 1005, 995, 1002, 1001]
-    assert steps(run(10**9, *steady, unsteady=1), run(*steady)).equals(steps(run(*steady), run(*steady)))
+    assert compare.steps(run(10**9, *steady, unsteady=1), run(*steady)).equals(
+        compare.steps(run(*steady), run(*steady))
+    )
     two = STEPS.make(pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype({"name": object, "how": object}))
-    found = steps(two, run(*[1500] * 7))
+    found = compare.steps(two, run(*[1500] * 7))
     assert [7, 7, 1500.0, 1500.0] == found.loc[0, ["before_count", "after_count", "before_ns", "after_ns"]].tolist()
     some = run(*range(1000, 1020))
-    assert steps(some, some).equals(steps(some.iloc[[*range(10, 20), *range(10)]], some))
-    found = steps(run(*[1000] * 9), run(*[2000] * 9))
+    assert compare.steps(some, some).equals(compare.steps(some.iloc[[*range(10, 20), *range(10)]], some))
+    found = compare.steps(run(*[1000] * 9), run(*[2000] * 9))
     assert [[2.0, 2.0, 2.0]] * 2 == found[["ratio", "ratio_low", "ratio_high"]].to_numpy().tolist()
 
 
 def test_no_and_few_steps_tell_nothing() -> None:
-    """Without steady steps on a side there is no row; five twice as long have a ratio, no interval and no verdict."""
     for empty in (STEPS.empty(), run(1000, unsteady=1), []):
         for pair in ((empty, run(*[1000] * 7)), (run(*[1000] * 7), empty)):
-            pd.testing.assert_frame_equal(COMPARED_STEPS.empty(), steps(*pair))
-    found = steps(run(*[1000] * 5), run(*[2000] * 50))
+            pd.testing.assert_frame_equal(compare.COMPARED_STEPS.empty(), compare.steps(*pair))
+    found = compare.steps(run(*[1000] * 5), run(*[2000] * 50))
     assert [2.0, "cannot tell"] == found.loc[0, ["ratio", "verdict"]].tolist()
     assert found[["ratio_low", "ratio_high"]].isna().all(axis=None)
 
 
-def test_the_seed_decides() -> None:
-    """One seed gives one interval, another seed another; of swapped runs the ratios are reciprocal."""
-    random = np.random.default_rng(1)
-    pair = run(*alike(random, 30, 0)), run(*alike(random, 30, 0))
-    first, again, other = (steps(*pair, seed=seed) for seed in (1, 1, 2))
-    assert first.equals(again)
-    assert first.loc[0, "ratio_low"] != other.loc[0, "ratio_low"]
-    random = np.random.default_rng(2)
-    pair = run(*alike(random, 40, 0)), run(*(0.8 * alike(random, 40, 0)))
-    found, swapped = steps(*pair), steps(*pair[::-1])
-    assert (1 / found["ratio"]).tolist() == pytest.approx(swapped["ratio"].tolist())
-    assert (["better"] * 2, ["worse"] * 2) == (found["verdict"].tolist(), swapped["verdict"].tolist())
-
-
 def test_every_resample_of_a_mean() -> None:
-    """All 7**7 resamples of seven values, drawn out: their spread is the interval's, to sampling error."""
     # Before is constant; the interval of the mean without widening is the 2.5th and 97.5th percentile.
     values = np.array([90.0, 95, 100, 104, 99, 97, 108])
     sums = np.zeros(1)
@@ -229,7 +192,6 @@ def test_every_resample_of_a_mean() -> None:
     ("statistic", "correlation"), [("median", 0.0), ("mean", 0.0), ("median", 0.6), ("median", -0.6)]
 )
 def test_two_runs_of_one_program_do_not_differ(statistic: str, correlation: float) -> None:
-    """Of 100 pairs of independent runs of 60 steps with 5 % spread, at least 95 show no difference."""
     # Nor do random halves of one run; where neighbours are alike, single steps resampled would find differences.
     random = np.random.default_rng(4)
     runs = [alike(random, 60, correlation) for _ in range(200)]
@@ -242,31 +204,27 @@ def test_two_runs_of_one_program_do_not_differ(statistic: str, correlation: floa
 
 
 def test_a_slowdown_of_five_percent_is_found() -> None:
-    """Steps with 2 % spread that become 5 % longer are worse in at least 95 of 100 pairs of runs of 40 steps."""
-    # 0.5 % longer, without any spread, is no difference; it is one where less is said to matter.
     random = np.random.default_rng(6)
     runs = [alike(random, 40, 0, 0.02) for _ in range(200)]
     assert verdicts(runs[::2], [1.05 * one for one in runs[1::2]])["worse"] >= 95
     pair = run(*[100_000] * 9), run(*[100_500] * 9)
-    assert [SAME] * 2 == steps(*pair)["verdict"].tolist()
-    assert ["worse"] * 2 == steps(*pair, matters=0.001)["verdict"].tolist()
+    assert [SAME] * 2 == compare.steps(*pair)["verdict"].tolist()
+    assert ["worse"] * 2 == compare.steps(*pair, matters=0.001)["verdict"].tolist()
 
 
 def test_repeats_are_what_varies() -> None:
-    """Five repeats whose steps are alike within each, and 10 % apart between them, do not differ from five others."""
     # Pooled, 100 steps on each side would show a difference of the means that is that of the repeats drawn. Two repeats
     # do not say how repeats vary: their steps are resampled, and six of each are enough.
     levels = [1.0, 1.1, 0.9, 1.05, 0.95], [1.08, 1.0, 1.12, 0.98, 1.04]
     before, after = ([run(*[level * 1e6] * 20) for level in side] for side in levels)
-    found = steps(before, after).loc[1]
+    found = compare.steps(before, after).loc[1]
     assert [100, 100, 1e6, SAME] == found[["before_count", "after_count", "before_ns", "verdict"]].tolist()
-    assert "worse" == steps(before, [run(*[1.4e6 * level] * 20) for level in levels[0]]).loc[1, "verdict"]
-    assert "worse" == steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2).loc[0, "verdict"]
-    assert "cannot tell" == steps([run(*[1000] * 5)] * 2, [run(*[2000] * 5)] * 2).loc[0, "verdict"]
+    assert "worse" == compare.steps(before, [run(*[1.4e6 * level] * 20) for level in levels[0]]).loc[1, "verdict"]
+    assert "worse" == compare.steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2).loc[0, "verdict"]
+    assert "cannot tell" == compare.steps([run(*[1000] * 5)] * 2, [run(*[2000] * 5)] * 2).loc[0, "verdict"]
 
 
 def test_interval_of_one_run() -> None:
-    """The value lies in its interval, which is wider the more the confidence."""
     # Where resamples can be 0 nothing is known; where all before is 0 there is no ratio.
     values = [alike(np.random.default_rng(7), 50, 0.3)]
     median, low, high = interval(values, Resampling())
@@ -280,9 +238,8 @@ def test_interval_of_one_run() -> None:
 
 
 def test_ledger_by_hand() -> None:
-    """Steps of 40, 30 and 15 us: 10 and 15 less than the run before, 0.75 and 0.5 times; 0.375 of the first, 2.67x."""
     series = {"baseline": run(*[40_000] * 8), "bf16": run(*[30_000] * 8), "workers": run(*[15_000] * 8)}
-    found = ledger(series, utilisation={"baseline": 0.65, "bf16": 0.78})
+    found = compare.ledger(series, utilisation={"baseline": 0.65, "bf16": 0.78})
     assert ["baseline", "bf16", "workers"] == found["label"].tolist()
     assert [(40_000, 1.0), (30_000, 0.75), (15_000, 0.375)] == tuples(found, "step_ns", "cumulative_ratio")
     assert [(-10_000, 0.75, "better"), (-15_000, 0.5, "better")] == tuples(found[1:], "change_ns", "ratio", "verdict")
@@ -293,119 +250,93 @@ def test_ledger_by_hand() -> None:
 
 
 def test_ledger_compares_with_the_last_and_the_first_run_that_have_steps() -> None:
-    """A run without steps has no figures; the cumulative interval is that of two runs, not a product of single ones."""
-    found = ledger({"a": run(*[400] * 8), "b": STEPS.empty(), "c": run(*[200] * 8)})
+    found = compare.ledger({"a": run(*[400] * 8), "b": STEPS.empty(), "c": run(*[200] * 8)})
     assert found.loc[1, ["step_ns", "change_ns", "cumulative_ratio", "speedup"]].isna().all()
     assert [0.5, 0.5] == found.loc[2, ["ratio", "cumulative_ratio"]].tolist()
-    pd.testing.assert_frame_equal(LEDGER.empty(), ledger({}))
+    pd.testing.assert_frame_equal(compare.LEDGER.empty(), compare.ledger({}))
     random = np.random.default_rng(8)
     runs = {name: run(*(scale * alike(random, 30, 0))) for name, scale in (("a", 1.0), ("b", 0.9), ("c", 0.7))}
-    found, direct = ledger(runs).loc[2], steps(runs["a"], runs["c"]).loc[0]
+    found, direct = compare.ledger(runs).loc[2], compare.steps(runs["a"], runs["c"]).loc[0]
     ends = ["cumulative_ratio", "cumulative_low", "cumulative_high"]
     assert direct[["ratio", "ratio_low", "ratio_high"]].tolist() == found[ends].tolist()
 
 
 def test_wrong_steps() -> None:
-    """Foreign tables, confidences, numbers of resamples and utilisations are refused; inputs stay as they are."""
     some, one = run(*[1000] * 8), [np.ones(9)]
-    kept = some.copy()
+    kept, mode = some.copy(), r"statistic: 'mode' is not one of \['median', 'mean'\]"
     for of, given, more, error, why in (
-        (steps, (some, some), {"confidence": 1.0}, ValueError, "confidence: 1.0"),
-        (steps, (some, some), {"resamples": 99}, ValueError, "resamples: 99"),
+        (compare.steps, (some, some), {"confidence": 1.0}, ValueError, "confidence: 1.0"),
+        (compare.steps, (some, some), {"resamples": 99}, ValueError, "resamples: 99"),
+        (ratio, (one, one, Resampling("mode")), {}, ValueError, mode),
+        (compare.ledger, ({"a": some},), {"utilisation": {"b": 0.5}}, ValueError, r"\['b'\] are not among \['a'\]"),
+        (compare.ledger, ({"a": some},), {"utilisation": {"a": 65.0}}, ValueError, "not between 0 and 1"),
+        (compare.steps, (some.drop(columns="steady"), some), {}, SchemaError, "'STEPS' does not match"),
         (
-            ratio,
-            (one, one, Resampling("mode")),
+            compare.parts,
+            (of_idle(1), of_idle(1).drop(columns="idle_ns")),
             {},
-            ValueError,
-            r"statistic: 'mode' is not one of \['median', 'mean'\]",
+            SchemaError,
+            "'STEP_PARTS' does not match",
         ),
-        (ledger, ({"a": some},), {"utilisation": {"b": 0.5}}, ValueError, r"\['b'\] are not among \['a'\]"),
-        (ledger, ({"a": some},), {"utilisation": {"a": 65.0}}, ValueError, "not between 0 and 1"),
-        (steps, (some.drop(columns="steady"), some), {}, SchemaError, "'STEPS' does not match"),
+        (compare.in_parts, (kernels(), copies(), kernels()), {}, SchemaError, "'STEPS' does not match"),
     ):
         with pytest.raises(error, match=why):
             of(*given, **more)
     pd.testing.assert_frame_equal(kept, some)
+    for work, spans in ((kernels({"start_ns": 0, "dur_ns": 20}), STEPS.empty()), (kernels(), run(9))):
+        assert compare.in_parts(work, copies(), spans).equals(compare.STEP_PARTS.empty())
+    for pair in ((of_idle(1), compare.STEP_PARTS.empty()), (compare.STEP_PARTS.empty(), of_idle(1)), ([], [])):
+        pd.testing.assert_frame_equal(compare.PARTS.empty(), compare.parts(*pair))
 
 
 def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
-    """STEP_PARTS of steps that compute as long and are idle for these times."""
     zeros = dict.fromkeys(COLUMNS, 0.0)
     rows = {"step": range(len(idle_ns)), **zeros, "computation_ns": computation_ns, "idle_ns": idle_ns}
-    return STEP_PARTS.make(pd.DataFrame(rows))
+    return compare.STEP_PARTS.make(pd.DataFrame(rows))
 
 
 def test_parts_by_hand() -> None:
-    """Steps 0-100, 100-200: compute 10-40, 90-120 and 195-250, nccl 30-60, a copy 50-70, a memset 150-160."""
     # Step 0: computing 30 + 10, nccl 20 beyond it, copy 10 beyond that, idle 30. Step 1: 20 + 10 + 5, idle 65.
-    # The mean is over the GPUs of all ranks: rank 0 has two, busy for 20 and 40 of 100 ns, rank 1 one, always busy.
     spans = ((10, 30, "other"), (30, 30, "communication"), (90, 30, "other"), (195, 55, "other"))
     work = kernels(*({"start_ns": at, "dur_ns": of, "family": family} for at, of, family in spans))
     moved = copies({"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"})
-    found = in_parts(work, moved, run(100, 100))
+    found = compare.in_parts(work, moved, run(100, 100))
     assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[COLUMNS].to_numpy().tolist()
+    # The mean is over the GPUs of all ranks: rank 0 has two, busy for 20 and 40 of 100 ns, rank 1 one, always busy.
     places = ({}, 0, 20), ({"gpu": 1}, 60, 40), ({"rank": 1}, 0, 100)
     work = kernels(*({"start_ns": at, "dur_ns": of, **place} for place, at, of in places))
     both = pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})
-    found = in_parts(work, copies(), STEPS.make(both))
+    found = compare.in_parts(work, copies(), STEPS.make(both))
     assert [160 / 3, 140 / 3] == pytest.approx(found.loc[0, ["computation_ns", "idle_ns"]].tolist())
 
 
-def test_no_and_wrong_parts() -> None:
-    """Without steps, or GPUs, there is no row, nor where a side has no steps; foreign frames are refused by name."""
-    some = kernels({"start_ns": 0, "dur_ns": 20})
-    assert in_parts(some, copies(), STEPS.empty()).equals(STEP_PARTS.empty())
-    assert in_parts(kernels(), copies(), run(9)).equals(STEP_PARTS.empty())
-    for pair in ((of_idle(1), STEP_PARTS.empty()), (STEP_PARTS.empty(), of_idle(1)), ([], [])):
-        pd.testing.assert_frame_equal(PARTS.empty(), parts(*pair))
-    with pytest.raises(SchemaError, match="'STEP_PARTS' does not match"):
-        parts(of_idle(1), of_idle(1).drop(columns="idle_ns"))
-    with pytest.raises(SchemaError, match="'STEPS' does not match"):
-        in_parts(kernels(), copies(), kernels())
-
-
 def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
-    """Idle 100 -> 50 beside 100 of computing: idle is better, computing is not, though its share rose to two thirds."""
     # Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse.
-    found = parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
+    found = compare.parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
     assert {"computation": SAME, "idle": "better"} == found["verdict"].astype(str).to_dict()
     assert [100, 50, -50, 0.5] == found.loc["idle", ["before_ns", "after_ns", "difference_ns", "ratio"]].tolist()
     for computing, said in ((1000.0, SAME), (11.0, "worse")):
         pair = (of_idle(*[idle] * 9, computation_ns=computing) for idle in (1, 2))
-        assert said == parts(*pair).set_index("part").loc["idle", "verdict"]
-
-
-@pytest.mark.parametrize("name", [BASELINE, MFU, B200])
-def test_each_step_is_the_breakdown_of_its_window(name: str, profiles: Path) -> None:
-    """In real captures the parts of a step are those that `timeline.breakdown` finds in a window of the step."""
-    run, found = stepped(profiles / name)
-    table = in_parts(run.kernels, run.copies, found).set_index("step")
-    steady = found[found["steady"] & (found["rank"] == 0)]
-    for row in steady.iloc[:: max(len(steady) // 5, 1)].itertuples():
-        window = (int(row.start_ns), int(row.start_ns + row.dur_ns))
-        whole = timeline.breakdown(run.kernels, run.copies, window=window)
-        assert whole[COLUMNS].mean().tolist() == pytest.approx(table.loc[row.step, COLUMNS].tolist())
+        assert said == compare.parts(*pair).set_index("part").loc["idle", "verdict"]
 
 
 def test_parts_add_up_to_the_step(profiles: Path) -> None:
-    """The differences of the parts sum to that of the mean step, before and after a real optimisation on one GPU."""
     # Of 100 random splits of the steps of the run before into halves, at least 95 differ in no part.
     runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
-    pair = [in_parts(run.kernels, run.copies, found) for run, found in runs]
+    pair = [compare.in_parts(run.kernels, run.copies, found) for run, found in runs]
     mean = compare.steps(*(found for _, found in runs)).set_index("statistic").loc["mean", "difference_ns"]
-    assert mean == pytest.approx(parts(*pair)["difference_ns"].sum())
+    assert mean == pytest.approx(compare.parts(*pair)["difference_ns"].sum())
     whole, random, seen = pair[0], np.random.default_rng(0), 0
     for seed in range(100):
         half = random.permuted(np.arange(len(whole)) < len(whole) // 2)
-        halves = (STEP_PARTS.make(whole[rows]) for rows in (half, ~half))
-        seen += not set(parts(*halves, resamples=200, seed=seed)["verdict"]) <= {SAME}
+        halves = (compare.STEP_PARTS.make(whole[rows]) for rows in (half, ~half))
+        seen += not set(compare.parts(*halves, resamples=200, seed=seed)["verdict"]) <= {SAME}
     assert seen <= 5
 
 
 STEADY = [
     *(BASELINE, MFU, B200),
-    "nsys/Lianhang666__gpu4__report2.sqlite",
-    "nsys/openhackathons-org__AI-Profiler__baseline.sqlite",
+    *("nsys/Lianhang666__gpu4__report2.sqlite", "nsys/openhackathons-org__AI-Profiler__baseline.sqlite"),
     "nsys/openhackathons-org__gpubootcamp__mpi_report1.sqlite",
     "nsys/openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
 ]  # sglang_decode and vllm_decode_full hold one replayed graph, whose layers are no steps
@@ -413,7 +344,6 @@ STEADY = [
 
 @pytest.mark.parametrize("name", STEADY)
 def test_random_halves_do_not_differ(name: str, profiles: Path) -> None:
-    """Of 100 random splits of the steady steps into halves, at least 95 show no difference, in median and mean."""
     (whole,) = series(stepped(profiles / name)[1])
     random = np.random.default_rng(0)
     for statistic in ("median", "mean"):
@@ -422,16 +352,15 @@ def test_random_halves_do_not_differ(name: str, profiles: Path) -> None:
 
 
 def test_a_job_before_and_after(profiles: Path) -> None:
-    """Every step has the same 155 launches, before and after: the optimisation changed the host, not the kernels."""
-    # By the start of the kernels, 68 to 246 would lie in a step of the host: the GPU runs behind it. The step times
-    # after alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told. With every convolution
-    # of the job before 5 % longer, convolution is worse and no other family is.
+    # Every step has the same 155 launches: the optimisation changed the host, not the kernels. The step times after
+    # alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told.
     runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
     inside = [compare.in_steps(run.kernels, found, api_calls=run.api_calls) for run, found in runs]
     assert [[155], [155]] == [frame.groupby("step").size().unique().tolist() for frame in inside]
     assert {"same"} == set(compare.kernels(*inside, by="order")["status"])
     assert {SAME} == set(compare.families(*inside)["verdict"])
     assert [SAME] * 2 == compare.steps(*(found for _, found in runs))["verdict"].tolist()
+    # With every convolution of the job before 5 % longer, convolution is worse and no other family is.
     odd = inside[0]["step"] % 2 == 1
     slower = inside[0][odd].copy()
     chosen = slower["family"] == "convolution"
@@ -442,7 +371,6 @@ def test_a_job_before_and_after(profiles: Path) -> None:
 
 
 def test_call_paths_add_up_to_the_profile(profiles: Path) -> None:
-    """Over all paths a metric sums to what the roots of all entry points hold, as HPCToolkit defines the total."""
     for name, metric in (("cpu", "CPUTIME"), ("gpu", "GPUOP")):
         run = perfkit.load(profiles / f"hpctoolkit/hpctoolkit-dlrm-{name}-database")
         tree = run.calltree, run.call_metrics

@@ -22,11 +22,13 @@ from perfkit.analysis import (
     communication,
     dossier,
     efficiency,
+    flops,
     gaps,
     host,
     llm_operations,
     memory,
     monitoring,
+    operators,
     roofline,
     scaling,
     steps,
@@ -56,6 +58,7 @@ CALLS = api_calls(
     {"start_ns": 50, "dur_ns": 5, "name": "cudaDeviceSynchronize"},
 )
 COPIED = copies({"start_ns": 45, "dur_ns": 5, "bytes": 99, "src_memory": "pageable", "correlation": 3})
+MM = op("aten::mm", 0, 9, shapes="[[4,3],[3,5]]", dtypes='["float","float"]', sequence=3)
 SPANS = ranges(*({"start_ns": 30 * i, "dur_ns": 30, "name": f"step {i}"} for i in range(4)))
 READINGS = together(samples(**LOG, **HELD, forward_flops_per_s=[1, 2, 3]), samples(gpu=1, **LOG))
 COUNTED = launches(MEASURED), counters({"lts__t_sector_hit_rate.pct": 50.0}), stalls({"wait": 1.0, "selected": 1.0})
@@ -64,7 +67,7 @@ RECORDED = {
     "copies": COPIED,
     "api_calls": CALLS,
     "ranges": SPANS,
-    "ops": ops(op("aten::mm", 0, 9)),
+    "ops": ops(MM, op("aten::copy_", 30, 36), op("MmBackward", 60, 70, sequence=3, thread=2)),
     "samples": READINGS,
     "devices": devices("A", "B", memory_bytes=9),
     "collectives": THREE_RANKS,
@@ -81,6 +84,11 @@ TABLES: dict[str, tuple[Table, pd.DataFrame]] = {
     "ceilings": (roofline.CEILINGS, roofline.ceilings(COUNTED[0], peaks=GPU)),
     "runs": (scaling.RUNS, scaling.RUNS.make(pd.DataFrame({"gpus": [1, 2, 4], "throughput_per_s": [1.0, 1.9, 3.5]}))),
     "operations": (llm_operations.OPERATIONS, llm_operations.work()),
+    "gpu_time": (flops.GPU_TIME, flops.GPU_TIME.make(pd.DataFrame({"rank": [0], "op": [0], "gpu_ns": [20]}))),
+    "synchronisations": (
+        operators.SYNCHRONISATIONS,
+        operators.synchronisations(RECORDED["ops"], WORK, COPIED, CALLS),
+    ),
 }
 MORE: dict[Any, dict[str, Any]] = {
     efficiency.reported_mfu: {"peaks": GPU, "precision": "fp32"},
@@ -100,6 +108,9 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(monitoring.summary, monitoring.utilisation, monitoring.dips, monitoring.idle),
     *(monitoring.imbalance, monitoring.at_limit, monitoring.throttling, monitoring.checks),
     *(monitoring.clock_under_kernels, binned_samples),
+    *(operators.many_small, operators.unexpected, operators.synchronisations, operators.synchronisation_summary),
+    *(operators.kernels_of, operators.launched, operators.summary, operators.backward),
+    *(flops.operators, flops.roofline, flops.coverage),
     *(roofline.points, roofline.bound, warps.occupancy, warps.stall_shares, warps.main_stall),
     *(timeline.busy, timeline.breakdown, timeline.bins, timeline.samples_mean),
 ]
@@ -108,24 +119,20 @@ WITH_WINDOW = [of for of in ASKED if "window" in inspect.signature(of).parameter
 
 
 def arguments(of: Callable[..., pd.DataFrame], *, empty: bool = False) -> dict[str, Any]:
-    """A table for each argument of a function that is named after one, and what else it needs."""
     names = [name for name in inspect.signature(of).parameters if name in TABLES]
     return {name: TABLES[name][0].empty() if empty else TABLES[name][1] for name in names} | MORE.get(of, {})
 
 
 @functools.cache
 def answer(of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-    """What a function says of the tables."""
     return of(**arguments(of))
 
 
 def types(frame: pd.DataFrame) -> dict[str, str]:
-    """The type of each column."""
     return frame.dtypes.astype(str).to_dict()
 
 
 def moved(given: Any, by: int) -> Any:
-    """A table with its times moved by so many ns; anything else as it is."""
     times = [name for name in ("start_ns", "time_ns") if isinstance(given, pd.DataFrame) and name in given]
     return given.assign(**{name: given[name] + by for name in times}) if times else given
 
@@ -147,7 +154,6 @@ def test_empty_tables_give_no_row_of_the_same_types(of: Callable[..., pd.DataFra
 
 @every_function
 def test_a_later_start_of_the_capture_moves_times_only(of: Callable[..., pd.DataFrame]) -> None:
-    """An hour later all times are an hour later, and everything else is as it was."""
     # No function changes a table that it is given, with a window or without.
     later = {name: moved(given, HOUR) for name, given in arguments(of).items()}
     before = {name: given.copy(deep=True) for name, given in later.items() if name in TABLES}
@@ -160,7 +166,6 @@ def test_a_later_start_of_the_capture_moves_times_only(of: Callable[..., pd.Data
 
 @pytest.mark.parametrize("of", WITH_WINDOW)
 def test_windows_are_checked(of: Callable[..., pd.DataFrame]) -> None:
-    """A window that does not end after it starts, or is not of integers, is refused, with tables and without."""
     for empty in (False, True):
         for window, why in (((9, 2), "does not end after it starts"), ((5, 5), "does not end"), ((0.5, 9), "integers")):
             with pytest.raises(ValueError, match=rf"window: \({window[0]}, {window[1]}\) .*{why}"):

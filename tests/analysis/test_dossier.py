@@ -32,12 +32,10 @@ def gpus(*clock_hz: float) -> pd.DataFrame:
 
 
 def row(name: str, *args: Any, **kwargs: Any) -> pd.Series:
-    """The dossier's row of one kernel."""
     return dossier.kernels(TIMELINE, *args, **kwargs).set_index("name").loc[name]
 
 
 def test_counters_by_hand() -> None:
-    """Two launches: flops are the mean of 10 and 30; sm_frac is 0.3 x 500 + 0.7 x 1500 over 2000 = 0.6."""
     # Times are the timeline's, whatever the counters say. Where only the grid of 8 blocks was measured: 600 of 800 ns.
     f = {"name": "f", **EVERYTHING}
     more = {"grid_blocks": 4, "fp32_flops": 25.0, "tensor_flops": 5.0, "dur_ns": 1500, "sm_frac": 0.7}
@@ -51,27 +49,19 @@ def test_counters_by_hand() -> None:
     assert [0.75, 0.0] == parts
 
 
-@pytest.mark.parametrize(
-    ("clocks", "ratio", "other", "scaled"),
-    [
-        ((1.5e9,), 0.8, True, 400.0),
+def test_other_clocks_are_marked() -> None:
+    for clocks, ratio, other, scaled in (
+        *(((1.5e9,), 0.8, True, 400.0), ((1.5e9, 1.2e9), 0.8, True, 400.0)),
         ((1.21e9,), 1.2 / 1.21, False, 500 * 1.2 / 1.21),
-        ((1.5e9, 1.2e9), 0.8, True, 400.0),
-        ((), np.nan, False, np.nan),
-    ],
-)
-def test_other_clocks_are_marked(clocks: tuple[float, ...], ratio: float, other: bool, scaled: float) -> None:
-    """Counters at 1.2 GHz of a GPU at 1.5: 500 ns are shown as 400, and marked; within 2 % they are not."""
-    # Where the timeline's clock is not known nothing is scaled or marked.
-    known = {"devices": gpus(*clocks)} if clocks else {}
-    found = row("f", launches({"name": "f", **EVERYTHING}), **known)
-    assert pytest.approx((ratio, scaled), rel=1e-12, nan_ok=True) == (found["clock_ratio"], found["scaled_dur_ns"])
-    assert other == found["other_clock"]
-    assert (500.0, 800) == (found["dur_ns"], found["total_ns"])
+        ((), np.nan, False, np.nan),  # the timeline's clock is not known
+    ):
+        known = {"devices": gpus(*clocks)} if clocks else {}
+        found = row("f", launches({"name": "f", **EVERYTHING}), **known)
+        assert pytest.approx((ratio, scaled), rel=1e-12, nan_ok=True) == (found["clock_ratio"], found["scaled_dur_ns"])
+        assert (other, 500.0, 800) == (found["other_clock"], found["dur_ns"], found["total_ns"])
 
 
 def test_main_stall_by_hand() -> None:
-    """wait: 0.6 of 500 ns and 0.2 of 1500 are 0.3; drain: 0.1 and 0.7 are 0.55, so drain leads."""
     table = launches({"name": "f", "dur_ns": 500}, {"name": "f", "dur_ns": 1500})
     said = stalls({"selected": 3, "wait": 6, "drain": 1}, {"selected": 1, "wait": 2, "drain": 7})
     found = row("f", table, said)
@@ -80,7 +70,6 @@ def test_main_stall_by_hand() -> None:
 
 
 def test_what_is_missing_and_how_to_record_it() -> None:
-    """Unmeasured kernels, absent counters and complete ones each say so, with options for ncu."""
     # A kernel's name cannot end the quoted pattern of the command.
     table = launches({"name": "f", "dram_bytes": 1.0, "achieved_occupancy_frac": 0.1, "sm_frac": 0.1})
     options = "--section SpeedOfLight_RooflineChart --section WarpStateStats"
@@ -92,7 +81,6 @@ def test_what_is_missing_and_how_to_record_it() -> None:
 
 
 def test_operators_by_the_launching_call() -> None:
-    """f is launched for 600 ns inside mm, which linear calls, and for 200 inside add; g outside of all operators."""
     # Where the timeline is one tool's and the trace another's, f is what mm launches there, whatever the ids and times.
     table, calls = launched(launch(2, 100, 600, "f"), launch(12, 700, 200, "f"), launch(30, 900, 50, "g"))
     operators = ops(op("aten::linear", 0, 10), op("aten::mm", 1, 9), op("aten::add", 11, 20))
@@ -107,7 +95,6 @@ def test_operators_by_the_launching_call() -> None:
 
 
 def test_call_paths_by_name() -> None:
-    """Of two paths to f the one with more time is named, from the root down; a caller called g is no launch of g."""
     below = ((2, 1, "g"), (3, 2, "f"), (4, 1, "f"))
     calls = calltree({"node": 1, "name": "main"}, *({"node": n, "parent": p, "name": name} for n, p, name in below))
     times = call_metrics((3, "gpu", "s", 1.0, 1.0), (4, "gpu", "s", 2.0, 2.0))
@@ -118,7 +105,6 @@ def test_call_paths_by_name() -> None:
 
 
 def test_covered_by_hand() -> None:
-    """f was measured and g was not: 800 of 1000 ns; nothing measured: 0; no kernels: not known."""
     assert 0.8 == dossier.covered(dossier.kernels(TIMELINE, launches({"name": "f"})))
     assert 0.0 == dossier.covered(dossier.kernels(TIMELINE))
     assert np.isnan(dossier.covered(dossier.kernels(KERNELS.empty())))
@@ -126,20 +112,3 @@ def test_covered_by_hand() -> None:
         dossier.covered(TIMELINE.assign(total_ns=1))
     with pytest.raises(SchemaError, match="CALLTREE"):
         dossier.kernels(TIMELINE, calltree=KERNELS.empty())
-
-
-def test_rows_equal_a_loop() -> None:
-    """On a random timeline counts, times and the time of measured grids are those of a plain loop."""
-    rng = np.random.default_rng(11)
-    rows = [(f"k{rng.integers(9)}", int(rng.integers(4)), int(rng.integers(1, 99))) for _ in range(300)]
-    spans = ({"start_ns": 100 * i, "dur_ns": d, "name": n, "grid_blocks": g} for i, (n, g, d) in enumerate(rows))
-    measured = {(f"k{rng.integers(9)}", int(rng.integers(4))) for _ in range(12)}
-    counted = launches(*({"name": n, "grid_blocks": g} for n, g in sorted(measured)))
-    found = dossier.kernels(kernels(*spans), counted)
-    assert {n for n, _, _ in rows} == set(found["name"])
-    for each in found.to_dict("records"):
-        own = [(g, d) for n, g, d in rows if n == each["name"]]
-        total = sum(d for _, d in own)
-        assert (len(own), total) == (each["count"], each["total_ns"])
-        part = sum(d for g, d in own if (each["name"], g) in measured)
-        assert pytest.approx(part / total, rel=1e-12) == each["same_grid_frac"]

@@ -34,7 +34,6 @@ ONE = {"tokens_per_s": 1, **RUN}
 
 
 def test_flops_per_token_and_tokens_per_second() -> None:
-    """12 * 80 * 64 * 128 * 4096 = 3.2212e10 FLOP per token of attention, 7.67 % of 6 * 70e9."""
     # 832,571 samples in 6283.2402 s are 132.51 per second; 256 samples of 4096 tokens in 2.5 s 419,430.4 tokens.
     attention = flops_per_token(**GUIDE_70B) - flops_per_token(parameters=70e9)
     assert attention == 32_212_254_720
@@ -44,7 +43,6 @@ def test_flops_per_token_and_tokens_per_second() -> None:
 
 
 def test_the_guides_second_example_is_flagged() -> None:
-    """6.88128e15 FLOP in 8.5 s of 989e12 FLOP/s 0.8186, with the attention 0.8813: no published training reaches it."""
     for flops, expected in ((6 * 70e9, 0.8186), (flops_per_token(**GUIDE_70B), 0.8813)):
         found = mfu(tokens_per_s=16384 / 8.5, **{**RUN, "flops_per_token": flops}).iloc[0]
         assert found["mfu_frac"] == pytest.approx(expected, abs=5e-5)
@@ -56,13 +54,13 @@ LLAMA = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peaks
 
 
 def test_the_columns_are_what_was_divided() -> None:
-    """380 tokens/s, 6 * 65.2e9 FLOP, 312e12 FLOP/s: 0.47646; excellent begins above, at 0.55."""
-    # With full recomputation 8 N / 6 N = 4/3; a third of the forward pass 10/9; none nothing.
+    # 380 tokens/s, 6 * 65.2e9 FLOP, 312e12 FLOP/s: 0.47646; excellent begins above, at 0.55.
     found = mfu(**LLAMA).iloc[0]
     figures = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peak_flops_per_s": 312e12}
-    assert figures == {name: found[name] for name in figures}
-    assert ["bf16_tensor", "good", ""] == found[["precision", "verdict", "note"]].tolist()
+    figures |= {"precision": "bf16_tensor", "verdict": "good", "note": ""}
+    assert figures == found[[*figures]].to_dict()
     assert found["mfu_frac"] == pytest.approx(380 * 6 * 65.2e9 / 312e12, rel=1e-12)
+    # With full recomputation 8 N / 6 N = 4/3; a third of the forward pass 10/9; none nothing.
     for part, factor in ((1, 4 / 3), (1 / 3, 10 / 9), (0, 1)):
         found = hfu(**LLAMA, recomputed_frac=part).iloc[0]
         assert found["hfu_frac"] / found["mfu_frac"] == pytest.approx(factor, rel=1e-12)
@@ -70,22 +68,16 @@ def test_the_columns_are_what_was_divided() -> None:
 
 
 def test_gpus_share_the_work() -> None:
-    """The same tokens on twice the GPUs are half the share, with twice the tokens the same."""
-    # A peak with sparsity hides in a low figure: it is never the cause of a share above 1, as is often said.
     given = {}, {"gpus": 2}, {"tokens_per_s": 2000, "gpus": 2}, {"peaks": SPARSE}
     one, two, both, halved = (mfu(**{"tokens_per_s": 1000, **RUN, **of})["mfu_frac"].item() for of in given)
     assert [one, one] == pytest.approx([2 * two, both], rel=1e-12)
-    assert halved == one / 2
-
-
-def test_the_notes_shares_do_not_fit_their_speed_up() -> None:
-    """22 to 58 % is 2.64 times, the throughput 45/12 = 3.75: only a peak 1.42 times as high fits; 82.5 % would."""
+    assert halved == one / 2  # a peak with sparsity hides in a low figure
+    # 22 to 58 % is 2.64 times, the throughput 45/12 = 3.75: only a peak 1.42 times as high fits; 82.5 % would.
     assert implied_peak_ratio(speedup=3.75, before_frac=0.22, after_frac=0.58) == pytest.approx(3.75 * 22 / 58)
     assert implied_peak_ratio(speedup=3.75, before_frac=0.22, after_frac=0.825) == pytest.approx(1, rel=1e-12)
 
 
 def test_the_rungs_begin_with_their_bound() -> None:
-    """Below 0.2 poor, then low, typical from 0.35, good from 0.45, excellent from 0.55 to 0.7, then suspicious."""
     # 1 is flagged, the next number above it refused.
     shares = [0.1999, 0.2, 0.35, 0.45, 0.55, 0.7, 0.7001]
     assert ["poor", "low", "typical", "good", "excellent", "excellent", "suspicious"] == [verdict(s) for s in shares]
@@ -99,9 +91,7 @@ def test_the_rungs_begin_with_their_bound() -> None:
     [
         # 6.88128e15 FLOP in 2.5 s of 989e12 FLOP/s are 2.7831: at least 3 GPUs, of which 1 is counted.
         (
-            mfu,
-            {"tokens_per_s": 16384 / 2.5, **RUN},
-            PerfkitError,
+            *(mfu, {"tokens_per_s": 16384 / 2.5, **RUN}, PerfkitError),
             r"mfu: 2\.783 of the peak .* at least 3 such GPUs and 1 are counted\. Check",
         ),
         # 0.8186 with full recomputation is 1.0914: the GPU cannot have done that.
@@ -109,14 +99,14 @@ def test_the_rungs_begin_with_their_bound() -> None:
             hfu,
             {"tokens_per_s": 16384 / 8.5, **RUN, "recomputed_frac": 1},
             PerfkitError,
-            r"hfu: 1\.091 of the peak is impossible",
+            r"hfu: 1\.091 of the peak is imp",
         ),
         # An unknown GPU, a precision it lacks and one that does not exist are told apart.
         (
             mfu,
             {**ONE, "peaks": hardware.peaks("NVIDIA H100")},
             PerfkitError,
-            r"no peak is known\. Pass peaks=hardware\.peaks",
+            "no peak is known. Pass peaks=hardware.peaks",
         ),
         (mfu, {**ONE, "precision": "fp8_tensor"}, PerfkitError, "peaks of H100: fp8_tensor is not known"),
         (mfu, {**ONE, "precision": "bf16"}, ValueError, "precision: 'bf16' is not one of"),
@@ -132,31 +122,23 @@ def test_the_rungs_begin_with_their_bound() -> None:
     ],
 )
 def test_arguments_that_cannot_be(of: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    """The argument, what it is, and what it may be."""
     with pytest.raises(error, match=message):
         of(**arguments)
 
 
-BERT = {
-    "forward_flops_per_s": [81.9e12],
-    "training_flops_per_s": [102.0e12],
-    "forward_ns": [76.67e6],
-    "backward_ns": [108.02e6],
-    "iteration_ns": [184.73e6],
-}
+BERT = {"forward_flops_per_s": [81.9e12], "training_flops_per_s": [102.0e12]}
+BERT |= {"forward_ns": [76.67e6], "backward_ns": [108.02e6], "iteration_ns": [184.73e6]}
 
 
 def test_a_report_of_deepspeed() -> None:
-    """102.0 of 312 TFLOP/s are 0.3269; over the iteration 102.0 * 184.69 / 184.73; forward 81.9 / 312 = 0.2625."""
-    # Each rank has its row, ranks without a report have none. Without the engine's lines there is a share of the
-    # forward pass and no utilisation of the training. 102 TFLOP/s cannot have run in FP32 on an A100, whatever the
-    # report says.
+    # Each rank has its row, ranks without a report have none.
     told = together(samples(**BERT), samples(rank=1, **BERT), samples(rank=2, power_w=[1.0]))
     found = reported_mfu(told, peaks=A100, precision="fp16_tensor")
     assert [(0, ""), (1, "")] == tuples(found, "rank", "note")
     shares = {"forward_frac": 81.9 / 312, "mfu_frac": 102 / 312, "iteration_mfu_frac": 102 / 312 * 184.69 / 184.73}
     for row in found.to_dict("records"):
         assert shares == pytest.approx({name: row[name] for name in shares}, rel=1e-12)
+    # Without the engine's lines there is a share of the forward pass and no utilisation of the training.
     alone = reported_mfu(samples(forward_flops_per_s=[78e12, 156e12]), peaks=A100, precision="fp16_tensor").iloc[0]
     assert [0.375, np.nan, np.nan] == pytest.approx(alone[list(shares)].astype(float).tolist(), nan_ok=True)
     with pytest.raises(PerfkitError, match=r"reported_mfu: 5\.231 of the peak is impossible"):
@@ -164,15 +146,13 @@ def test_a_report_of_deepspeed() -> None:
 
 
 def test_published_logs(profiles: Path) -> None:
-    """BERT-large by DeepSpeed: 102.0 of an A100's 312 TFLOP/s, 81.9 forward; the optimizer's 34.09 us hardly count."""
-    # Forward and backward pass are 76.67 and 108.02 ms of an iteration of 184.73 ms. Of Megatron's log the mean of what
-    # it prints, 150.62, 149.67, ... TFLOP/s, over 312.
     run = perfkit.load(profiles / "monitor" / "deepspeed_flops_profiler_bert_large.txt")
     found = reported_mfu(run.samples, peaks=hardware.peaks("NVIDIA A100-SXM4-40GB"), precision="fp16_tensor").iloc[0]
+    # Forward and backward pass are 76.67 and 108.02 ms of an iteration of 184.73 ms.
     expected = [102.0 / 312, 81.9 / 312, 102.0 / 312 * (76.67 + 108.02) / 184.73]
-    assert expected == pytest.approx(
-        found[["mfu_frac", "forward_frac", "iteration_mfu_frac"]].astype(float).tolist(), rel=1e-12
-    )
+    shares = found[["mfu_frac", "forward_frac", "iteration_mfu_frac"]].astype(float).tolist()
+    assert expected == pytest.approx(shares, rel=1e-12)
+    # Of Megatron's log the mean of what it prints, 150.62, 149.67, ... TFLOP/s, over 312.
     path = profiles / "monitor" / "superbench__megatron_deepspeed.log"
     words = (line.split("TFLOPs:")[1] for line in path.read_text().splitlines() if "TFLOPs:" in line)
     printed = [float(word.split()[0]) for word in words]

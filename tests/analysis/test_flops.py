@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import kernels
+from frames import tuples
 
 from perfkit.analysis.flops import GPU_TIME, OPERATOR_POINTS, coverage, fusible, mfu, operators, roofline
 from perfkit.analysis.operators.totals import kernels_of
@@ -50,12 +49,10 @@ def ops(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def gpu_time(*rows: tuple[int, int, int]) -> pd.DataFrame:
-    """GPU_TIME from (rank, op, gpu_ns)."""
     return GPU_TIME.make(pd.DataFrame(rows, columns=["rank", "op", "gpu_ns"]))
 
 
 def test_only_the_innermost_that_computes_counts() -> None:
-    """aten::linear calls aten::addmm, which copies its bias: 2 x 4 x 3 x 5 = 120 FLOP once, 47 + 5 elements."""
     # Where the called operator cannot be told, the calling one can: the work is counted all the same. 2^52 elements
     # times 2^52 is more than any GPU does in a year: the shapes are not what was run.
     assert [[0, 2, "aten::addmm", "gemm", "fp32", 120.0, 208.0]] == operators(ops(*LINEAR)).to_numpy().tolist()
@@ -66,17 +63,13 @@ def test_only_the_innermost_that_computes_counts() -> None:
 
 
 def test_operators_beside_each_other_count_each() -> None:
-    """The two products of attention written out, and what copies between them; nothing for the call around them."""
     given = ("bmm", [2, 4, 3], [2, 3, 4]), ("mul", [2, 4, 4]), ("bmm", [2, 4, 4], [2, 4, 3])
     outer = {"name": "aten::scaled_dot_product_attention", "given": [[1, 2, 4, 3]] * 3}
     found = operators(ops(outer, *({"name": f"aten::{name}", "given": of, "parent": 0} for name, *of in given)))
     assert [1, 2, 3] == found["op"].tolist()
     assert 4 * 2 * 4 * 4 * 3 == found["flops"].sum()
     assert [False, True, False] == found["flops"].isna().tolist()
-
-
-def test_the_other_arguments_are_used_where_they_are_recorded() -> None:
-    """A causal mask halves; without the column `concrete` none is known, and a convolution has no model."""
+    # The other arguments, a causal mask and the strides, are used where they are recorded.
     flag, sized = ["", "", "", "0.", "True", "False", ""], ["", "", "", "[1]", "[0]", "[1]", "False", "[0]", "1"]
     frame = ops(
         {"name": "aten::_scaled_dot_product_flash_attention", "given": [[1, 2, 4, 3]] * 3, "concrete": flag},
@@ -88,15 +81,15 @@ def test_the_other_arguments_are_used_where_they_are_recorded() -> None:
 
 
 def test_types_of_the_operands() -> None:
-    """The usual name where it is known, the recorded one where it is not, missing where none was."""
-    rows = [MM | {"dtype": BF16}, MM | {"dtype": "c10::Float8_e4m3fn"}, MM | {"dtypes": []}]
-    found = operators(ops(*rows, {"name": "aten::_scaled_mm", "given": MM["given"], "dtype": "c10::Float8_e4m3fn"}))
+    fp8 = {"dtype": "c10::Float8_e4m3fn"}
+    found = operators(
+        ops(MM | {"dtype": BF16}, MM | fp8, MM | {"dtypes": []}, {**MM, **fp8, "name": "aten::_scaled_mm"})
+    )
     assert ["bf16", "fp8", "missing", "fp8"] == found["dtype"].astype(object).fillna("missing").tolist()
     assert [94.0, 47.0, "NaN", "NaN"] == found["bytes"].astype(object).fillna("NaN").tolist()
 
 
 def test_points_of_a_name_and_type() -> None:
-    """Two products of 120 FLOP and 188 bytes in 100 + 50 ns: 1.6 GFLOP/s; the third never reached the GPU."""
     # Of rank 0 30 of 100 ns computes, 50 have bytes; of rank 1 nothing has a model; an operator -1 counts in full.
     add = {"name": "aten::add", "given": [[4], [4]]}
     frame = ops(MM, MM, MM, MM | {"dtype": BF16}, add)
@@ -114,7 +107,6 @@ def test_points_of_a_name_and_type() -> None:
 
 
 def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
-    """Reversed, and with numbers far apart: the same points. Nothing is written into the tables that were given."""
     frame, times = given = ops(*LINEAR), gpu_time((0, 3, 7))
     before = [table.copy(deep=True) for table in given]
     far = frame.assign(**{c: frame[c].where(frame[c] < 0, frame[c] * 10**6 + 5) for c in ("op", "parent")})
@@ -126,59 +118,28 @@ def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
         pd.testing.assert_frame_equal(kept, table)
 
 
-def calls_product(op: int, rows: list[dict[str, Any]]) -> bool:
-    """Whether a product lies anywhere below an operator."""
-    below = [at for at, row in enumerate(rows) if row["parent"] == op]
-    return any(rows[at]["name"] == "aten::mm" or calls_product(at, rows) for at in below)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_against_walking_up_the_calls(seed: int) -> None:
-    """Random calls in two ranks: each kernel goes to the nearest operator above it that computes, once."""
-    random = np.random.default_rng(seed)
-    rows: list[dict[str, Any]] = []
-    for op in range(120):
-        parent = int(random.choice([-1, *range(op % 2, op, 2)][-3:]))
-        rows.append({"rank": op % 2, "parent": parent} | ({"name": "aten::view"} if op % 3 else MM))
-    counted = [row["name"] == "aten::mm" and not calls_product(op, rows) for op, row in enumerate(rows)]
-    spent = [(op % 2, op, int(random.integers(1, 9))) for op in range(120)]
-    expected = {0: 0, 1: 0}
-    for rank, op, gpu_ns in spent:
-        at = op
-        while at >= 0 and not counted[at]:
-            at = rows[at]["parent"]
-        expected[rank] += gpu_ns if at >= 0 else 0
-    found = roofline(ops(*rows), gpu_time(*spent)).set_index("rank")["gpu_ns"].to_dict()
-    assert expected == found
-
-
 POINTS = roofline(ops(MM), gpu_time((0, 0, 60)))
 COVERED = coverage(ops(MM), gpu_time((0, 0, 60), (0, -1, 40)))
 
 
 def test_fusing_saves_the_intermediate_results() -> None:
-    """mul and gelu write 4 x 5 x 4 bytes each for the next: 2 x 160 of 480 bytes. What breaks the sequence saves 0."""
     a, b = [4, 5], [5, 4]
     chain = ("mul", [a, a]), ("gelu", [a]), ("add", [a, a]), ("mm", [a, b]), ("relu", [[4, 4]]), ("tanh", [b])
-    rows = [{"name": f"aten::{name}", "given": given} for name, given in chain]
-    frame = ops(*rows, {"name": "aten::relu", "given": [b], "rank": 1}, {"name": "aten::relu", "given": [b], "rank": 1})
+    alone = {"name": "aten::relu", "given": [b], "rank": 1}
+    frame = ops(*({"name": f"aten::{name}", "given": given} for name, given in chain), alone, alone)
     times = gpu_time(*[(0, op, 7) for op in range(6)], (1, 6, 7))  # the last one launched no kernel
-    (row,) = fusible(frame, times).to_dict("records")
-    assert {"rank": 0, "name": "aten::mul > aten::gelu > aten::add", "count": 1, "gpu_ns": 21} == {
-        key: row[key] for key in ("rank", "name", "count", "gpu_ns")
-    }
-    assert (80 * 3 + 80 * 2 + 80 * 3, 2 * 80 * 2) == (row["bytes"], row["saved_bytes"])
+    found = tuples(fusible(frame, times), "rank", "name", "count", "gpu_ns", "bytes", "saved_bytes")
+    assert [(0, "aten::mul > aten::gelu > aten::add", 1, 21, 80 * 3 + 80 * 2 + 80 * 3, 2 * 80 * 2)] == found
     assert fusible(frame, gpu_time()).empty
 
 
 def test_share_of_the_peak() -> None:
-    """120 FLOP in 1 us on 2 GPUs of 1 GFLOP/s: 6 %; of 30 recomputed 4.5 %; 60 of 100 ns have a model."""
-    # 6 x 70e9 x 16384 FLOP in 8.5 s of 989e12, the example of the definitions, is 0.8186, which is flagged.
     found = mfu(POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30).iloc[0]
     given = {"flops": 120, "span_ns": 1000, "gpus": 2, "peak_flops_per_s": 1e9}
     shares = {"mfu_frac": 0.045, "hfu_frac": 0.06, "coverage_frac": 0.6}
     assert "" == found["note"]
     assert given | shares == pytest.approx(found.drop("note").to_dict(), rel=1e-12)
+    # 6 x 70e9 x 16384 FLOP in 8.5 s of 989e12, the example of the definitions, is flagged.
     found = mfu(EXAMPLE, COVERED, peak_flops_per_s=989e12, span_ns=8_500_000_000)
     assert 0.8186 == round(found["mfu_frac"].iloc[0], 4)
     assert found["note"].iloc[0].startswith("above 70 % of the peak")
@@ -208,76 +169,32 @@ RECOMPUTED = r"recomputed_flops: 121 is not within 0 and the operations, 120\.0"
     ],
 )
 def test_without_a_peak_there_is_no_share(points: Any, wrong: dict[str, Any], error: type[Exception], why: str) -> None:
-    """No default: an unknown peak, nothing with FLOP and GPU time, no time, no GPU, more than is possible."""
     with pytest.raises(error, match=why):
         mfu(points, COVERED, **({"peak_flops_per_s": 1e9, "span_ns": 1000} | wrong))
 
 
-def test_empty_and_wrong_tables() -> None:
-    """No operators, no kernels: no rows, with the columns and types of a full answer; other tables are refused."""
-    # Operators without kernels, as on the CPU: their work is no part of any rate.
-    nothing = OPS.empty()
-    for found, full in (
-        (operators(nothing), operators(ops(MM))),
-        (roofline(nothing, gpu_time()), POINTS),
-        (coverage(nothing, gpu_time()), COVERED),
-    ):
-        assert (0, full.dtypes.astype(str).to_dict()) == (len(found), found.dtypes.astype(str).to_dict())
-    with pytest.raises(SchemaError, match="table 'OPS' does not match"):
-        operators(kernels())
-    for of in (roofline, coverage):
-        with pytest.raises(SchemaError, match="table 'GPU_TIME' does not match"):
-            of(ops(MM), ops(MM))
+def test_operators_without_kernels_are_part_of_no_rate() -> None:
     found = roofline(ops(MM, MM), gpu_time())
     assert [0, 2, 0] == found[["count", "untimed_count", "gpu_ns"]].iloc[0].tolist()
     assert found[["flops", "bytes", "flops_per_s", "bytes_per_s", "intensity"]].isna().all(axis=None)
 
 
-RESNET_18 = (
-    STEM
-    + 4 * 56 * 56 * 64 * 64 * 9
-    + sum(
-        size * size * (out * out * 9 * 3 + out * out // 2 * (9 + 1)) for size, out in ((28, 128), (14, 256), (7, 512))
-    )
-)
+SIZES = (28, 128), (14, 256), (7, 512)
+RESNET_18 = STEM + 4 * 56 * 56 * 64 * 64 * 9
+RESNET_18 += sum(size * size * (out * out * 9 * 3 + out * out // 2 * (9 + 1)) for size, out in SIZES)
 
 
 @functools.cache
 def read(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """OPS with `concrete`, and GPU_TIME by the id that kernels and operators share, read without perfkit."""
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    calls = [event for event in events if event.get("cat") in ("cpu_op", "Operator")]
-    calls.sort(key=lambda event: (str(event["pid"]), str(event["tid"]), event["ts"], -event["dur"]))
-    rows: list[dict[str, Any]] = []
-    running: list[tuple[float, int, object]] = []
-    for op, event in enumerate(calls):
-        while running and (running[-1][2] != event["tid"] or running[-1][0] <= event["ts"]):
-            running.pop()
-        above = running[-1][1] if running else -1
-        rows.append({"op": op, "parent": above, "name": event["name"], **told(event["args"])})
-        running.append((event["ts"] + event["dur"], op, event["tid"]))
-    by_id = {event["args"].get("External id"): op for op, event in enumerate(calls)}
-    spent = [
-        (0, by_id.get(event["args"].get("External id"), -1), round(event["dur"] * 1000))
-        for event in events
-        if event.get("cat") in ("kernel", "Kernel")
-    ]
-    rest = {"rank": 0, "process": 1, "thread": 1, "start_ns": 0, "dur_ns": 0, "self_ns": 0, "strides": None}
-    types = {column.name: column.dtype for column in OPS.columns} | {"concrete": "category"}
-    return pd.DataFrame(rows).assign(**rest, sequence=-1).astype(types), gpu_time(*spent)
-
-
-def told(args: dict[str, Any]) -> dict[str, str | None]:
-    """Shapes, types and other arguments as JSON text."""
-    keys = {"shapes": "Input Dims", "dtypes": "Input type", "concrete": "Concrete Inputs"}
-    return {name: json.dumps(args[key]) if key in args else None for name, key in keys.items()}
+    trace = torch_trace.read(path)
+    ops, kernels, calls = (trace.table(name) for name in ("OPS", "KERNELS", "API_CALLS"))
+    return ops, kernels_of(ops, kernels, calls).assign(gpu_ns=kernels["dur_ns"])
 
 
 @pytest.mark.parametrize("gpu", ["h100", "mi300"])
 def test_a_forward_pass_of_qwen(profiles: Path, gpu: str) -> None:
-    """2 x parameters x tokens: 24 layers of 4 x 1024^2 + 3 x 1024 x 2816 weights, 16 x 559 tokens; causal attention."""
-    # 5,514,536,681,472 + 24 x 2 x 16 x 16 x 559^2 x 64 FLOP, on GPUs of two vendors; the matrix that turns the last
-    # layer into words was not run, and a product of 2 x 32 x 559 makes the positions.
+    # 2 x parameters x tokens, on two vendors' GPUs: 24 layers of 4 x 1024^2 + 3 x 1024 x 2816 weights, 16 x 559 tokens;
+    # the matrix that turns the last layer into words was not run, and a product of 2 x 32 x 559 makes the positions.
     found = roofline(*read(profiles / "torch" / QWEN.format(gpu)))
     found = found.groupby(["model", "dtype"], observed=True)["flops"].sum()
     weights = 24 * (4 * 1024**2 + 3 * 1024 * 2816)
@@ -287,7 +204,6 @@ def test_a_forward_pass_of_qwen(profiles: Path, gpu: str) -> None:
 
 
 def test_the_share_of_the_peak_of_a_forward_pass(profiles: Path) -> None:
-    """Qwen on an H100: products at 0.63 of 989 TFLOP/s, elementwise at up to 0.78 of 3.35 TB/s, nothing above."""
     # Of all kernel time 25.5 % computes with a model; over it 5.760 TFLOP are 12.8 % of the peak.
     h100 = peaks("NVIDIA H100 80GB HBM3")
     assert h100 is not None
@@ -304,7 +220,6 @@ def test_the_share_of_the_peak_of_a_forward_pass(profiles: Path) -> None:
 
 
 def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None:
-    """3 steps of 10 images: 20 convolutions each, of which 19 run again for the gradients."""
     # The gradient of the pixels is not wanted, so that the gradients cost two forward passes less the first
     # convolution, and the forward passes, once and once again without it, cost the same.
     given = read(profiles / "torch" / RESNET)
@@ -319,37 +234,16 @@ def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None
     assert (total - again) / total == pytest.approx(shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12)
 
 
-@functools.cache
-def read_by_perfkit(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """OPS, and GPU_TIME by launch calls, as perfkit reads them."""
-    trace = torch_trace.read(path)
-    ops, kernels, calls = (trace.table(name) for name in ("OPS", "KERNELS", "API_CALLS"))
-    return ops, kernels_of(ops, kernels, calls).assign(gpu_ns=kernels["dur_ns"])
-
-
-def test_the_reader_and_the_launch_calls_give_the_same(profiles: Path) -> None:
-    """Operators as perfkit reads them, kernels found by their launch calls: the points of the ids in the file."""
-    path = profiles / "torch" / QWEN.format("h100")
-    pair = read(path), read_by_perfkit(path)
-    found = [roofline(ops.assign(concrete=pd.Categorical([None] * len(ops))), spent) for ops, spent in pair]
-    pd.testing.assert_frame_equal(*found)
-
-
 def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
-    """Qwen1.5-0.5B has 24 layers with two RMS norms, and one at the end: x / rms, to 16 bits, times a weight."""
-    # By the raw file a norm works on 16 x 559 x 1024 elements: add and rsqrt write a number per row in 4 bytes, mul
-    # each element in 4 bytes, the copy each in 2. A fused kernel would neither write nor read these.
-    norm = fusible(*read_by_perfkit(profiles / "torch" / QWEN.format("h100"))).iloc[0]
+    # 24 layers with two RMS norms, and one at the end, of 16 x 559 x 1024 elements: add and rsqrt write a number per
+    # row in 4 bytes, mul each element in 4 bytes, the copy each in 2: what a fused kernel neither writes nor reads.
+    norm = fusible(*read(profiles / "torch" / QWEN.format("h100"))).iloc[0]
     assert "aten::add > aten::rsqrt > aten::mul > aten::copy_ > aten::mul" == norm["name"]
     rows = 16 * 559
     assert (2 * 24 + 1, 49 * 2 * rows * (4 + 4 + 1024 * (4 + 2))) == (norm["count"], norm["saved_bytes"])
 
 
 def test_old_traces_lack_what_a_convolution_needs(profiles: Path) -> None:
-    """ResNet-50 of 2021: 318 convolutions without stride and padding have no model, the last layer has: 3 x 6 products.
-
-    2 x 32 x 2048 x 1000 FLOP each, forward and for both gradients.
-    """
     ops, _ = read(profiles / "torch" / OLD_RESNET)
     found = operators(ops).dropna(subset="flops")
     assert {"aten::addmm": 6, "aten::mm": 12} == found["name"].astype(str).value_counts().to_dict()

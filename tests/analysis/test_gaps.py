@@ -8,108 +8,90 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import us
 from frames import api_calls, copies, kernels, os_calls, ranges, tuples
 
 from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, determinable
 from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, longest
 from perfkit.analysis.timeline import breakdown
-from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
+from perfkit.tables import API_CALLS, COPIES
 
-US = 1_000
+US, LAUNCH = 1_000, "cudaLaunchKernel"
 
 
 def kernel(start_us: int, end_us: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    """A kernel from start to end, us."""
-    return {"start_ns": start_us * US, "dur_ns": (end_us - start_us) * US, "correlation": correlation, **more}
+    return us(start_us, end_us, correlation=correlation, **more)
 
 
 def call(start_us: int, end_us: int, name: str, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    """A call, or a range, from start to end, us."""
-    more |= {"correlation": correlation} if correlation >= 0 else {}
-    return {"start_ns": start_us * US, "dur_ns": (end_us - start_us) * US, "name": name, **more}
+    """A call, or a range."""
+    return us(start_us, end_us, name=name, **more, **({"correlation": correlation} if correlation >= 0 else {}))
 
 
 def found_us(gaps: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Rank, GPU, start, length and cause of the gaps, us."""
-    return list(zip(gaps["rank"], gaps["gpu"], gaps["start_ns"] / US, gaps["dur_ns"] / US, gaps["cause"], strict=True))
+    """GPU, start, length and cause of the gaps, us."""
+    return list(zip(gaps["gpu"], gaps["start_ns"] / US, gaps["dur_ns"] / US, gaps["cause"], strict=True))
 
 
 def gap_after_100(launch_us: int, start_us: int, *more: dict[str, Any], **named: pd.DataFrame) -> pd.Series:
-    """The gap between a kernel that ends at 100 us and one launched and started later."""
-    work = kernels(kernel(0, 100), kernel(start_us, start_us + 5, 7))
-    calls = api_calls(call(launch_us, launch_us + 4, "cudaLaunchKernel", 7), *more)
-    gaps = idle_gaps(work, COPIES.empty(), calls, **named)
+    """The gap between a kernel that ends at 100 us and one launched, by a call of 4 us, and started later."""
+    work = kernels(us(0, 100), kernel(start_us, start_us + 5, 7))
+    gaps = idle_gaps(work, COPIES.empty(), api_calls(call(launch_us, launch_us + 4, LAUNCH, 7), *more), **named)
     assert len(gaps) == 1
     return gaps.iloc[0]
 
 
 def parts_us(gap: pd.Series) -> dict[str, float]:
-    """The parts of a gap that are not 0, us, by their name."""
     return {part.removesuffix("_ns"): gap[part] / US for part in PARTS if gap[part]}
 
 
-@pytest.mark.parametrize(
-    ("launch_us", "start_us", "cause", "parts"),
-    [
-        # The gap begins at 100 us, and its launch call lasts 4 us: code before it, the call, and what follows.
+def test_a_gap_is_divided_at_its_launch_call() -> None:
+    # Code before the call, the call of 4 us, and what follows, which is other from 30 us on.
+    for launch_us, start_us, cause, parts in (
         (97, 120, "kernel_wait", {"launch": 1, "kernel_wait": 19}),
-        (90, 120, "kernel_wait", {"kernel_wait": 20}),
         (100, 133, "kernel_wait", {"launch": 4, "kernel_wait": 29}),
-        (100, 134, "other", {"launch": 4, "other": 30}),  # exactly the limit of 30 us
-        (90, 150, "other", {"other": 50}),
-    ],
-)
-def test_a_gap_is_divided_at_its_launch_call(launch_us: int, start_us: int, cause: str, parts: dict[str, int]) -> None:
-    """Before the call and in it the host is waited for, after it the GPU; the largest part names the gap."""
-    gap = gap_after_100(launch_us, start_us)
-    assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
-    assert parts == parts_us(gap)
+        (100, 134, "other", {"launch": 4, "other": 30}),
+    ):
+        gap = gap_after_100(launch_us, start_us)
+        assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
+        assert parts == parts_us(gap)
 
 
 def test_the_call_that_ends_a_gap_is_a_cause_of_its_own() -> None:
-    """A launch from 1 to 499 us of a gap, as when it loads its module; a copy that begins 80 us after its call."""
-    # That call cannot be waiting for the GPU, which is idle; what is inside it is the same time once more.
-    work, launch = kernels(kernel(0, 100), kernel(600, 605, 7)), call(101, 599, "cudaLaunchKernel", 7)
-    gap = idle_gaps(work, COPIES.empty(), api_calls(launch)).loc[0]
-    assert ("host_wait", "launch", "cudaLaunchKernel") == (gap["cause"], gap["detail"], gap["api"])
+    # That call, here a launch that loads its module, cannot be waiting for the GPU, which is idle.
+    work = kernels(us(0, 100), kernel(600, 605, 7))
+    gap = idle_gaps(work, COPIES.empty(), api_calls(call(101, 599, LAUNCH, 7))).loc[0]
+    assert ("host_wait", "launch", LAUNCH) == (gap["cause"], gap["detail"], gap["api"])
     assert {"host_code": 1, "launch": 498, "kernel_wait": 1} == parts_us(gap)
     inner = call(125, 135, "cuStreamSynchronize"), call(140, 150, "cuMemAlloc_v2")
     calls = api_calls(call(120, 230, "cudaMemcpy", 3), *inner)
-    gap = idle_gaps(kernels(kernel(0, 100)), copies(kernel(200, 210, 3)), calls).loc[0]
+    gap = idle_gaps(kernels(us(0, 100)), copies(kernel(200, 210, 3)), calls).loc[0]
     assert ("cuda_call", "cudaMemcpy", {"host_code": 20, "cuda_call": 80}) == (*gap[["detail", "api"]], parts_us(gap))
 
 
 def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
-    """No call launches a page: what the thread of the last call before the gap did until then is the cause."""
-    # Another process's later call decides nothing, and a page before any call is unattributed.
+    # No call launches a page: what the thread of the last call before the gap did until then is the cause. Another
+    # process's later call decides nothing, and a page before any call is unattributed.
     page = {"src_memory": "managed", "dst_memory": "managed", "direction": "D2H"}
-    pages = copies(kernel(160, 165, **page), kernel(30, 35, **page))
-    calls = api_calls(call(36, 38, "cudaLaunchKernel", 3), call(90, 91, "cudaLaunchKernel", 9, process=2))
-    work = kernels(kernel(0, 20), kernel(40, 100, 3))
+    pages = copies(us(160, 165, **page), us(30, 35, **page))
+    calls = api_calls(call(36, 38, LAUNCH, 3), call(90, 91, LAUNCH, 9, process=2))
+    work = kernels(us(0, 20), kernel(40, 100, 3))
     gaps = idle_gaps(work, pages, calls, os_calls=os_calls(call(110, 150, "pwrite64")))
     assert ["unattributed", "host_wait", "host_wait"] == gaps["cause"].tolist()
-    assert (0, 0, 100, 60, "host_wait") == found_us(gaps)[2]
+    assert (0, 100, 60, "host_wait") == found_us(gaps)[2]
     assert {"system": 40, "host_code": 20} == parts_us(gaps.loc[2])
     assert [True, False] == [determinable(work.tail(1), pages, calls, pages=but).yes for but in (False, True)]
 
 
 def test_the_call_of_what_ends_a_gap_gives_its_thread() -> None:
-    """No call of its process and rank; an edge, of which nothing is known; a memset; three kernels that start at once.
-
-    Of these the first has no call, of the others the call first in the table counts.
-    """
-    launch = "cudaLaunchKernel"
-    strangers = call(12, 14, launch, 5, process=2), call(12, 14, launch, 5, rank=1), call(12, 14, "x", 6)
-    at_once = kernels(kernel(0, 10), *(kernel(50, 60, c, stream=c) for c in (9, 3, 2)))
+    strangers = call(12, 14, LAUNCH, 5, process=2), call(12, 14, LAUNCH, 5, rank=1), call(12, 14, "x", 6)
+    memset, first = copies(kernel(20, 30, 3, direction="memset")), kernels(us(0, 10))
+    at_once = kernels(us(0, 10), *(kernel(50, 60, c, stream=c) for c in (9, 3, 2)))  # the first of three has no call
     found = [
-        idle_gaps(kernels(kernel(0, 10), kernel(20, 30, 5)), copies(), api_calls(*strangers)),
-        idle_gaps(kernels(kernel(10, 20, 1)), copies(), api_calls(call(5, 8, launch, 1)), window=(0, 20 * US)),
-        idle_gaps(
-            kernels(kernel(0, 10)),
-            copies(kernel(20, 30, 3, direction="memset")),
-            api_calls(call(15, 16, "cudaMemsetAsync", 3, thread=8)),
-        ),
-        idle_gaps(at_once, copies(), api_calls(call(20, 21, launch, 2), call(25, 26, launch, 3, thread=5))),
+        idle_gaps(kernels(us(0, 10), kernel(20, 30, 5)), copies(), api_calls(*strangers)),
+        idle_gaps(kernels(kernel(10, 20, 1)), copies(), api_calls(call(5, 8, LAUNCH, 1)), window=(0, 20 * US)),
+        idle_gaps(first, memset, api_calls(call(15, 16, "cudaMemsetAsync", 3, thread=8))),
+        idle_gaps(at_once, copies(), api_calls(call(20, 21, LAUNCH, 2), call(25, 26, LAUNCH, 3, thread=5))),
     ]
     assert [("unattributed", -1, -1), ("edge", -1, -1), ("host_wait", 1, 8), ("kernel_wait", 1, 1)] == [
         row for gaps in found for row in tuples(gaps, "cause", "process", "thread")
@@ -117,96 +99,42 @@ def test_the_call_of_what_ends_a_gap_gives_its_thread() -> None:
     assert found[0]["detail"].isna().all()
 
 
-HOLE, LATE, GPU_1 = [kernel(0, 10), kernel(30, 40)], [kernel(0, 40), kernel(60, 90)], {"gpu": 1}
-# Kernels, window or least length, us, and the gaps of GPU 0 (or another GPU) of rank 0; a copy has a direction.
-WINDOWS: dict[str, tuple[list[Any], dict[str, Any], list[tuple[Any, ...]]]] = {
-    "wider than the operations": (
-        [kernel(10, 30), kernel(20, 40, stream=8), kernel(35, 60), kernel(55, 70, direction="H2D")],
-        {"window": (0, 100 * US)},
-        [(0, 0, 10, "edge"), (0, 70, 30, "edge")],
-    ),
-    "operations are cut": (LATE, {"window": (20 * US, 70 * US)}, [(0, 40, 20, "unattributed")]),
-    "ends in a gap": (LATE, {"window": (20 * US, 60 * US)}, [(0, 40, 20, "edge")]),
-    "idle in all of it": (
-        [kernel(100, 200), kernel(0, 50, **GPU_1)],
-        {"window": (100 * US, 200 * US)},
-        [(1, 100, 100, "edge")],
-    ),
-    "processes share a device": ([*HOLE, kernel(10, 30, process=9)], {}, []),
-    "devices and ranks do not": (
-        [*HOLE, kernel(10, 30, **GPU_1), kernel(10, 30, rank=1)],
-        {},
-        [(0, 10, 20, "unattributed"), (1, 0, 10, "edge"), (1, 30, 10, "edge")],
-    ),
-    "an empty one covers nothing": ([*HOLE, kernel(20, 20, direction="H2D")], {}, [(0, 10, 20, "unattributed")]),
-    "at least 10 us": ([*LATE, kernel(95, 99)], {"at_least_ns": 10 * US}, [(0, 40, 20, "unattributed")]),
-    "no shorter than 5 us": (
-        [*LATE, kernel(95, 99)],
-        {"at_least_ns": 5 * US},
-        [(0, 40, 20, "unattributed"), (0, 90, 5, "unattributed")],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WINDOWS)
-def test_gaps_of_devices_in_a_window(case: str) -> None:
-    """Per device, between the operations of all processes, and at the edges of the window."""
-    spans, more, expected = WINDOWS[case]
-    moved = [span for span in spans if "direction" in span]
-    gaps = idle_gaps(kernels(*(s for s in spans if s not in moved)), copies(*moved), API_CALLS.empty(), **more)
-    assert [(0, *gap) for gap in expected] == found_us(gaps)
-
-
 SYNC, WHOLE = "cudaDeviceSynchronize", {"host_code": 100}
-# What the thread did, and the parts of the wait, of which the first gives its detail.
-WAIT: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
-    "nothing recorded": ([], WHOLE),
-    "half is the first": ([call(100, 150, "cudaStreamSynchronize")], {"sync": 50, "host_code": 50}),
-    "only after the gap began": ([call(0, 149, SYNC)], {"host_code": 51, "sync": 49}),
-    "two make half": ([call(100, 125, SYNC), call(130, 155, "cuCtxSynchronize")], {"sync": 50, "host_code": 50}),
-    "copy that blocks": ([call(90, 170, "cudaMemcpy")], {"sync": 70, "host_code": 30}),
-    "copy that does not": ([call(90, 170, "cudaMemcpyAsync")], {"launch": 74, "host_code": 30}),
-    "another thread": ([call(100, 200, SYNC, thread=2)], WHOLE),
-    "loading": ([call(50, 160, "enumerate(DataLoader)#_Single.__next__")], {"data_loading": 60, "host_code": 40}),
-    "loading, two words": ([call(100, 160, "Data loading")], {"data_loading": 60, "host_code": 40}),
-    "other range": ([call(100, 200, "Batch 7")], WHOLE),
-    "system": ([call(80, 180, "pthread_cond_wait")], {"system": 80, "host_code": 20}),
-    "memory before loading": (
-        [call(100, 140, "cudaHostAlloc"), call(100, 190, "next_batch")],
-        {"data_loading": 50, "memory": 40, "host_code": 10},
-    ),
-    "a call before the system below it": (
-        [call(100, 160, SYNC), call(105, 190, "poll")],
-        {"sync": 60, "system": 30, "host_code": 10},
-    ),
-}
 
 
-@pytest.mark.parametrize("case", WAIT)
-def test_a_wait_is_divided_by_what_the_thread_did(case: str) -> None:
-    """The thread is watched over [100, 200) us, before its launch call; every microsecond counts once."""
-    spans, parts = WAIT[case]
-    system = [span for span in spans if span["name"] in ("pthread_cond_wait", "poll", "read")]
-    calls = [span for span in spans if span["name"].startswith("cu")]
-    named = [span for span in spans if span not in system and span not in calls]
-    gap = gap_after_100(200, 210, *calls, ranges=ranges(*named), os_calls=os_calls(*system))
-    assert ("host_wait", next(iter(parts))) == (gap["cause"], gap["detail"])
-    assert {"launch": 4, **parts, "kernel_wait": 6} == parts_us(gap)
+def test_a_wait_is_divided_by_what_the_thread_did() -> None:
+    # The thread is watched over [100, 200) us, before its launch call; the largest part gives the detail.
+    for spans, parts in (
+        ([], {"host_code": 100}),
+        ([call(100, 150, "cudaStreamSynchronize")], {"sync": 50, "host_code": 50}),
+        ([call(90, 170, "cudaMemcpyAsync")], {"launch": 74, "host_code": 30}),
+        ([call(100, 200, "cudaDeviceSynchronize", thread=2)], {"host_code": 100}),
+        ([call(50, 160, "enumerate(DataLoader)#_Single.__next__")], {"data_loading": 60, "host_code": 40}),
+        ([call(100, 160, "Data loading")], {"data_loading": 60, "host_code": 40}),
+        ([call(100, 200, "Batch 7")], {"host_code": 100}),
+        (
+            [call(100, 140, "cudaHostAlloc"), call(100, 150, "next_batch")],
+            {"memory": 40, "host_code": 50, "data_loading": 10},
+        ),
+        ([call(100, 160, "cuCtxSynchronize"), call(105, 190, "poll")], {"sync": 60, "system": 30, "host_code": 10}),
+    ):
+        system = [span for span in spans if span["name"] == "poll"]
+        calls = [span for span in spans if span["name"].startswith("cu")]
+        named = [span for span in spans if span not in system and span not in calls]
+        gap = gap_after_100(200, 210, *calls, ranges=ranges(*named), os_calls=os_calls(*system))
+        assert ("host_wait", max(parts, key=lambda part: parts[part])) == (gap["cause"], gap["detail"])
+        assert {"launch": 4, **parts, "kernel_wait": 6} == parts_us(gap)
 
 
-def test_api_is_the_call_that_covers_most_of_the_wait() -> None:
-    """[100, 110) of the first call, [120, 140) of the second and 4 us of the launch lie in the wait."""
+def test_api_is_the_call_and_range_the_innermost_that_cover_most_of_the_wait() -> None:
     # The wait lasts until the launch call returns, so that where no other call is recorded it is that call; one that
     # returned before the gap covers nothing of it. With clocks that disagree the wait ends with the gap.
     more = call(0, 110, "cudaMalloc"), call(120, 140, "cudaEventQuery")
-    assert ["cudaEventQuery", "cudaLaunchKernel"] == [gap_after_100(200, 210, *of)["api"] for of in (more, ())]
+    assert ["cudaEventQuery", LAUNCH] == [gap_after_100(200, 210, *of)["api"] for of in (more, ())]
     assert pd.isna(gap_after_100(90, 210, *more)["api"])
     gap = gap_after_100(130, 120, call(100, 110, "cudaStreamSynchronize"))
     assert ("sync", {"sync": 10, "host_code": 10}) == (gap["detail"], parts_us(gap))
-
-
-def test_range_is_the_innermost_over_half_of_the_wait() -> None:
-    """Of nested ranges over 104, 60 and 40 us of a 104 us wait the second is innermost with at least half."""
+    # Of nested ranges over 104, 60 and 40 us of a 104 us wait the second is innermost with at least half.
     named = call(0, 300, "step"), call(120, 180, "load"), call(130, 170, "decode"), call(181, 190, "after")
     found = [gap_after_100(200, 210, ranges=ranges(*of))["range"] for of in (named, [call(100, 149, "short")], [])]
     assert ["load", None, None] == [None if pd.isna(name) else name for name in found]
@@ -222,19 +150,10 @@ def gaps_of(*rows: tuple[int, int, str]) -> pd.DataFrame:
     return GAPS.make(frame.assign(rank=0, start_ns=range(len(frame)), **more, **parts))
 
 
-def test_idle_by_cause_adds_up_per_device() -> None:
-    """GPU 0 idles 30 + 10 ns for the host of 50 ns in all: 0.8; GPU 1 only waits for kernels: 1.0."""
-    gaps = gaps_of((0, 30, "host_wait"), (0, 10, "host_wait"), (0, 10, "edge"), (1, 7, "kernel_wait"))
-    by_cause = idle_by_cause(gaps)
-    expected = [[0, "host_wait", 2, 40, 30, 0.8], [0, "edge", 1, 10, 10, 0.2], [1, "kernel_wait", 1, 7, 7, 1.0]]
-    assert expected == by_cause.drop(columns=["rank", "detail"]).to_numpy().tolist()
-    assert by_cause["detail"].isna().tolist() == [False, True, True]
-
-
 def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
-    """Two gaps of 110 and 50 us: 90 + 20 us of code, 4 + 4 in the launch calls, 16 + 26 before the kernels begin."""
-    work = kernels(kernel(0, 100), kernel(210, 300, 7), kernel(350, 360, 8))
-    calls = api_calls(call(190, 194, "cudaLaunchKernel", 7), call(320, 324, "cudaLaunchKernel", 8))
+    # Gaps of 110 and 50 us: 90 + 20 us of code, 4 + 4 in the launch calls, 16 + 26 before the kernels begin.
+    work = kernels(us(0, 100), kernel(210, 300, 7), kernel(350, 360, 8))
+    calls = api_calls(call(190, 194, LAUNCH, 7), call(320, 324, LAUNCH, 8))
     by_cause = idle_by_cause(idle_gaps(work, COPIES.empty(), calls, window=(0, 370 * US)))
     expected = {"host_code": (2, 110, 90), "kernel_wait": (2, 42, 26), "edge": (1, 10, 10), "launch": (2, 8, 4)}
     name = by_cause["detail"].astype(object).fillna(by_cause["cause"].astype(object))
@@ -244,7 +163,6 @@ def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
 
 
 def test_histogram_has_edges_at_1_2_5() -> None:
-    """Gaps of 2, 4, 30 and 50 ns lie in [2, 5), [2, 5), [20, 50) and [50, 100); [5, 10) and [10, 20) are empty."""
     found = histogram(gaps_of((0, 2, "other"), (0, 4, "edge"), (0, 50, "other"), (1, 30, "other")))
     ends = [(2, 5), (5, 10), (10, 20), (20, 50), (50, 100)]
     held = {(2, "other"): [1, 2], (2, "edge"): [1, 4], (20, "other"): [1, 30], (50, "other"): [1, 50]}
@@ -253,32 +171,35 @@ def test_histogram_has_edges_at_1_2_5() -> None:
 
 
 def test_causes_are_determinable_up_to_a_fifth_without_call() -> None:
-    """1 of 5 operations without call is accepted, 2 of 6 are not; nor are graphs whose kernels were not recorded."""
-    calls = api_calls(*(call(c, c + 1, "cudaLaunchKernel", c) for c in range(4)))
+    calls = api_calls(*(call(c, c + 1, LAUNCH, c) for c in range(4)))
     work, one = kernels(*(kernel(10 + c, 11 + c, c) for c in range(5))), kernel(10, 11, 1)
-    graph = api_calls(call(0, 1, "cudaLaunchKernel", 1), call(2, 3, "cudaGraphLaunch", 2))
+    graph = api_calls(call(0, 1, LAUNCH, 1), call(2, 3, "cudaGraphLaunch", 2))
     nodes = kernels(one, kernel(12, 13, 2, in_graph=True), kernel(13, 14, 2, in_graph=True))
-    assert [True, True] == [determinable(work, copies(), calls).yes, determinable(nodes, copies(), graph).yes]
-    lacking = (
-        (determinable(work, copies(kernel(90, 91)), calls), "2 of 6 operations have no launch call"),
-        (determinable(kernels(one), copies(), graph), "1 of 1 graph launches have no operation"),
-        (determinable(kernels(), copies(), calls), "the capture holds no operation of a GPU"),
-    )
-    for answer, why in lacking:
-        assert (False, why) == (answer.yes, answer.why)
+    for tables, why in (
+        ((work, copies(), calls), None),
+        ((nodes, copies(), graph), None),
+        ((work, copies(us(90, 91)), calls), "2 of 6 operations have no launch call"),
+        ((kernels(one), copies(), graph), "1 of 1 graph launches have no operation"),
+        ((kernels(), copies(), calls), "the capture holds no operation of a GPU"),
+    ):
+        answer = determinable(*tables)
+        assert answer.yes if why is None else (False, why) == (answer.yes, answer.why)
 
 
 def test_the_longest_gaps_in_their_order() -> None:
-    """Of 5, 30, 20, 30 and 20 us the longest three: both of 30 as they follow each other, then the first of 20."""
-    ends = [(0, 10), (15, 20), (50, 60), (80, 90), (120, 130), (150, 160)]
-    gaps = idle_gaps(kernels(*(kernel(*times) for times in ends)), COPIES.empty(), API_CALLS.empty())
-    assert [5, 30, 20, 30, 20] == (gaps["dur_ns"] // US).tolist()
+    ends = [(0, 10), (15, 20), (50, 60), (80, 90), (120, 130), (150, 160)]  # gaps of 5, 30, 20, 30, 20
+    tables = kernels(*(us(*times) for times in ends)), COPIES.empty(), API_CALLS.empty()
+    gaps = idle_gaps(*tables)
+    assert [5, 4, 0] == [len(idle_gaps(*tables, at_least_ns=least * US)) for least in (5, 6, 31)]
     assert [1, 3, 2] == longest(gaps, 3).index.tolist()
     pd.testing.assert_frame_equal(gaps.sort_values("dur_ns", ascending=False, kind="stable"), longest(gaps, 9))
     with pytest.raises(ValueError, match="most: 0 is not at least 1"):
         longest(gaps, 0)
     with pytest.raises(ValueError, match="at_least_ns: -1 is negative"):
-        idle_gaps(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), at_least_ns=-1)
+        idle_gaps(*tables, at_least_ns=-1)
+    # At work before and after a window, a device idles at its edges.
+    work = kernels(us(100, 200), us(0, 50, gpu=1))
+    assert [(1, 100, 100, "edge")] == found_us(idle_gaps(work, *tables[1:], window=(100 * US, 200 * US)))
 
 
 END = 400_000
@@ -326,17 +247,9 @@ def operations(rng: np.random.Generator, calls: pd.DataFrame, count: int) -> pd.
     start = np.minimum(of["start_ns"] + rng.integers(-2_000, 60_000, count), END - 10).clip(lower=0)
     again = rng.random(count) < 0.2
     start[again] = rng.choice(start, int(again.sum()))
-    return pd.DataFrame(
-        {
-            "rank": of["rank"],
-            "gpu": rng.integers(0, 2, count),
-            "process": of["process"],
-            "stream": 7,
-            "start_ns": start,
-            "dur_ns": rng.integers(0, 9_000, count),
-            "correlation": np.where(rng.random(count) < 0.2, 10_000, of["correlation"]),
-        }
-    )
+    where = of[["rank", "process"]].assign(gpu=rng.integers(0, 2, count), stream=7)
+    correlation = np.where(rng.random(count) < 0.2, 10_000, of["correlation"])
+    return where.assign(start_ns=start, dur_ns=rng.integers(0, 9_000, count), correlation=correlation)
 
 
 def tables(seed: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -344,18 +257,10 @@ def tables(seed: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.Data
     rng = np.random.default_rng(seed)
     calls = on_threads(rng, 3, NAMES)
     calls["correlation"] = calls.groupby(["rank", "process"]).cumcount()
-    kernels, copies = operations(rng, calls, 120), operations(rng, calls, 40)
-    shape = {"grid_blocks": 1, "block_threads": 1, "registers": 1, "shared_bytes": 0, "in_graph": False}
-    kernels = KERNELS.make(kernels.assign(name="k", full_name="k", family="other", **shape))
-    place = {"bytes": 1, "src_memory": "pinned", "dst_memory": "device", "peer_gpu": -1}
-    spans = on_threads(rng, 4, LABELS).assign(domain="", kind="push_pop", depth=0)
-    copies = COPIES.make(copies.assign(direction="H2D", **place))
-    return kernels, copies, API_CALLS.make(calls), RANGES.make(spans), OS_CALLS.make(on_threads(rng, 2, SYSTEM))
-
-
-def overlap(row: dict[str, Any], start: int, end: int) -> int:
-    """Length of a row's span inside [start, end)."""
-    return min(row["start_ns"] + row["dur_ns"], end) - max(row["start_ns"], start)
+    work, moved = (operations(rng, calls, count).to_dict("records") for count in (120, 40))
+    spans, system = on_threads(rng, 4, LABELS), on_threads(rng, 2, SYSTEM)
+    made = ranges(*spans.to_dict("records")), os_calls(*system.to_dict("records"))
+    return kernels(*work), copies(*moved), api_calls(*calls.to_dict("records")), *made
 
 
 def watched(thread: dict[str, Any], *frames: pd.DataFrame) -> list[str]:
@@ -377,14 +282,16 @@ def divided(start: int, end: int, launch: dict[str, Any], at: list[str]) -> Coun
     return Counter(after if ns >= returned else own if ns >= called else at[ns] for ns in range(start, end))
 
 
-def named(start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[str, Any]]) -> tuple[Any, Any]:
+def named(start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[str, Any]]) -> dict[str, str | None]:
     """Call and range of the wait [start, end), from the calls and ranges of the thread."""
-    best = max(calls, key=lambda c: (overlap(c, start, end), -c["start_ns"]))
-    half = [s for s in spans if 2 * overlap(s, start, end) >= end - start]
-    return (
-        best["name"] if overlap(best, start, end) > 0 else None,
-        max(half, key=lambda s: s["start_ns"])["name"] if half else None,
-    )
+
+    def overlap(row: dict[str, Any]) -> int:
+        return min(row["start_ns"] + row["dur_ns"], end) - max(row["start_ns"], start)
+
+    best = max(calls, key=lambda c: (overlap(c), -c["start_ns"]))
+    half = [s for s in spans if 2 * overlap(s) >= end - start]
+    inner = max(half, key=lambda s: s["start_ns"])["name"] if half else None
+    return {"api": best["name"] if overlap(best) > 0 else None, "range": inner}
 
 
 def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, Any]]:
@@ -424,13 +331,12 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
             until = min(launch["start_ns"] + launch["dur_ns"], end)
             if until > start:
                 same = [[r for r in rows if all(r[k] == thread[k] for k in thread)] for rows in (called, ranges)]
-                gap["api"], gap["range"] = named(start, until, *same)
+                gap |= named(start, until, *same)
     return gaps
 
 
 @pytest.mark.parametrize("window", [(0, END), (90_123, 310_456)])
 def test_gaps_equal_a_search_by_the_nanosecond(window: tuple[int, int]) -> None:
-    """Times, cause, parts, call, range and thread agree for every gap of random tables, in which all of them occur."""
     several = []
     for seed in range(4):
         *work, spans, system = made = tables(seed)
@@ -446,10 +352,10 @@ def test_gaps_equal_a_search_by_the_nanosecond(window: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("window", [None, (50_000, 350_000)])
 def test_gaps_add_up_to_the_idle_part_of_the_timeline(window: tuple[int, int] | None) -> None:
-    """Per device the lengths sum to idle_ns of the split, and both summaries keep the sum."""
     kernels, copies, calls, spans, system = tables(11)
     gaps = idle_gaps(kernels, copies, calls, ranges=spans, os_calls=system, window=window)
     idle = breakdown(kernels, copies, window=window).set_index(["rank", "gpu"])["idle_ns"]
     assert idle.to_dict() == gaps.groupby(["rank", "gpu"])["dur_ns"].sum().to_dict()
-    assert gaps["dur_ns"].sum() == idle_by_cause(gaps)["total_ns"].sum() == histogram(gaps)["total_ns"].sum()
-    assert idle_by_cause(gaps).groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx([1.0] * 4)
+    by_cause = idle_by_cause(gaps)
+    assert gaps["dur_ns"].sum() == by_cause["total_ns"].sum() == histogram(gaps)["total_ns"].sum()
+    assert by_cause.groupby(["rank", "gpu"])["share_frac"].sum().tolist() == pytest.approx([1.0] * 4)

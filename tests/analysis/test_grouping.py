@@ -12,30 +12,21 @@ import pytest
 from perfkit.analysis.grouping import SpeedupBounds, counted, grouped, in_unit, numbered, ranked, speedup_bounds
 
 
-def test_worked_by_hand() -> None:
-    """1, 2, 4, 7: total 14, mean 3.5, median (2 + 4) / 2 = 3, deviations squared 6.25 + 2.25 + 0.25 + 12.25 = 21."""
-    # One value: its own mean, median, min and max; the standard deviation is NaN, not 0. A group without values has
-    # count and total 0 and NaN elsewhere; its neighbours are untouched.
+def test_groups_without_values() -> None:
+    # One value: its standard deviation is NaN, not 0. A group without values has count and total 0 and NaN elsewhere.
     found = grouped(np.array([7, 5, 1, 4, 2]), np.array([0, 2, 0, 0, 0]), 4)
-    expected = {"count": 4, "total": 14, "mean": 3.5, "median": 3.0, "min": 1.0, "max": 7.0, "std": 7**0.5}
-    assert expected == pytest.approx(found.loc[0].to_dict(), rel=1e-15)
     assert [1, *[5.0] * 5] == found.loc[2, ["count", "total", "mean", "median", "min", "max"]].tolist()
     assert np.isnan(found.loc[2, "std"])
     assert [[0, 0]] * 2 == found.loc[[1, 3], ["count", "total"]].to_numpy().tolist()
     assert found.loc[[1, 3], ["mean", "median", "min", "max", "std"]].isna().all(axis=None)
-
-
-@pytest.mark.parametrize("dtype", ["int64", "float64"])
-def test_no_values(dtype: str) -> None:
-    """Nothing gives no rows, or rows of empty groups, with the same columns and types as something."""
-    something = grouped(np.array([1, 2], dtype), np.array([0, 0]), 1)
-    for groups in (0, 2):
-        nothing = grouped(np.zeros(0, dtype), np.zeros(0, np.int64), groups)
-        assert (groups, something.dtypes.to_dict()) == (len(nothing), nothing.dtypes.to_dict())
+    for dtype in ("int64", "float64"):
+        something = grouped(np.array([1, 2], dtype), np.array([0, 0]), 1)
+        for groups in (0, 2):
+            nothing = grouped(np.zeros(0, dtype), np.zeros(0, np.int64), groups)
+            assert (groups, something.dtypes.to_dict()) == (len(nothing), nothing.dtypes.to_dict())
 
 
 def test_wrong_arguments() -> None:
-    """Lengths that differ, codes outside the groups and missing values are refused."""
     for values, group, groups, message in (
         ([1, 2], [0], 1, "1 codes for 2 values"),
         ([1, 2], [0, 2], 2, "codes 0 to 2 are not all within 0 to 1"),
@@ -48,35 +39,35 @@ def test_wrong_arguments() -> None:
         counted(np.array([1, 2]), np.array([0, 1]), 1)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "float64"])
-@pytest.mark.parametrize("low", [0, -(2**40), 10**15])
-def test_agrees_with_the_standard_library(dtype: str, low: int) -> None:
-    """Random groups, some empty, have the statistics that exact arithmetic finds one by one."""
+def test_agrees_with_the_standard_library() -> None:
     random = np.random.default_rng(7)
-    values = (low + random.integers(0, 1000, 500)).astype(dtype)
-    group = random.integers(0, 40, 500) * 2
-    found = grouped(values, group, 80)
-    assert np.bincount(group, minlength=80).tolist() == found["count"].tolist()
-    for number in np.unique(group):
-        own = [int(v) for v in values[group == number]]
-        spread = statistics.stdev(own) if len(own) > 1 else np.nan
-        expected = [sum(own), sum(own) / len(own), statistics.median(own), min(own), max(own), spread]
-        assert expected == pytest.approx(found.iloc[number, 1:].tolist(), rel=1e-12, nan_ok=True)
+    for dtype, low in itertools.product(("int64", "float64"), (0, -(2**40), 10**15)):
+        values = (low + random.integers(0, 1000, 500)).astype(dtype)
+        group = random.integers(0, 40, 500) * 2
+        found = grouped(values, group, 80)
+        assert np.bincount(group, minlength=80).tolist() == found["count"].tolist()
+        for number in np.unique(group):
+            own = [int(v) for v in values[group == number]]
+            spread = statistics.stdev(own) if len(own) > 1 else np.nan
+            expected = [sum(own), sum(own) / len(own), statistics.median(own), min(own), max(own), spread]
+            assert expected == pytest.approx(found.iloc[number, 1:].tolist(), rel=1e-12, nan_ok=True)
 
 
 def test_totals_of_integers_are_exact() -> None:
-    """2**53 + 1, which no float64 holds, and 2**53 add to 2**54 + 1."""
-    # 1e15 + (0, 1, 2) has standard deviation 1: squares of the values would drown it. Values that span nearly all of
-    # int64 are sorted all the same.
     zeros = np.zeros(3, np.int64)
     assert grouped(np.array([2**53 + 1, 2**53]), zeros[:2], 1)["total"].tolist() == [2**54 + 1]
+    # Squares of the values would drown a standard deviation of 1.
     assert grouped(10**15 + np.array([0, 1, 2]), zeros, 1)["std"].tolist() == [1.0]
+    # Values that span nearly all of int64 are sorted all the same.
     wide = np.array([2**62, -(2**61), 5])
     assert grouped(wide, np.array([1, 1, 0]), 2)["min"].tolist() == [5.0, -float(2**61)]
+    rng = np.random.default_rng(0)
+    values, group = rng.integers(0, 10**12, 500), rng.integers(0, 8, 500)
+    table = grouped(values, group, 9)[["count", "total", "max"]].fillna(0)
+    assert table.to_numpy().T.tolist() == [of.tolist() for of in counted(values, group, 9)]
 
 
 def test_unit_is_the_suffix() -> None:
-    """Statistics of integers get the unit as suffix; total, min and max stay integers."""
     found = in_unit(grouped(np.array([4, 1]), np.array([0, 0]), 1), "bytes")
     whole, real = "int64", "float64"
     expected = {"count": whole, "total": whole, "mean": real, "median": real, "min": whole, "max": whole, "std": real}
@@ -85,7 +76,6 @@ def test_unit_is_the_suffix() -> None:
 
 
 def test_keys_are_numbered_in_order_of_appearance() -> None:
-    """Category, integer and missing values are told apart; the combinations keep their types; no rows have none."""
     names = pd.Categorical(["b", None, "b", "a", None], categories=["a", "b", "unused"])
     frame = pd.DataFrame({"name": names, "blocks": pd.array([1, 1, pd.NA, 1, 1], dtype="Int64")})
     combinations, group = numbered(frame, ["name", "blocks"])
@@ -94,48 +84,39 @@ def test_keys_are_numbered_in_order_of_appearance() -> None:
     assert combinations["name"].astype(object).where(combinations["name"].notna(), "-").tolist() == ["b", "-", "b", "a"]
     assert combinations["blocks"].fillna(-1).tolist() == [1, 1, -1, 1]
     assert [0, 0] == [len(of) for of in numbered(frame[["name"]][:0], ["name"])]
-
-
-def test_numbers_agree_with_groupby() -> None:
-    """Rows share a number exactly if they share all keys."""
     random = np.random.default_rng(3)
     frame = pd.DataFrame({"a": random.integers(-5, 5, 300), "b": pd.Categorical(random.choice(list("xyz"), 300))})
-    _, group = numbered(frame, ["a", "b"])
     expected = pd.factorize(pd.Series(list(zip(frame["a"], frame["b"], strict=True))))[0]
-    assert expected.tolist() == group.tolist()
+    assert expected.tolist() == numbered(frame, ["a", "b"])[1].tolist()
 
 
 def test_order_of_a_summary() -> None:
-    """By falling total, then falling count, then the text of the first and second key."""
-    frame = pd.DataFrame(
-        {"a": list("xxyxz"), "b": list("rqqqq"), "count": [1, 1, 1, 2, 1], "total_ns": [5, 5, 5, 5, 6]}
-    )
-    found = ranked(frame, "total_ns", ["a", "b"])
+    columns = {"a": list("xxyxz"), "b": list("rqqqq"), "count": [1, 1, 1, 2, 1], "total_ns": [5, 5, 5, 5, 6]}
+    found = ranked(pd.DataFrame(columns), "total_ns", ["a", "b"])
     assert (found["a"] + found["b"]).tolist() == ["zq", "xq", "xq", "xr", "yq"]
     assert found.index.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_counts_without_sorting_are_those_with() -> None:
-    """Count, sum and greatest of 500 values in 9 groups, of which one is empty, as `grouped` has them."""
-    rng = np.random.default_rng(0)
-    values, group = rng.integers(0, 10**12, 500), rng.integers(0, 8, 500)
-    table = grouped(values, group, 9)[["count", "total", "max"]].fillna(0)
-    assert table.to_numpy().T.tolist() == [of.tolist() for of in counted(values, group, 9)]
-
-
 def test_bounds_of_a_speedup_by_hand() -> None:
-    """60 % of 78.4 % removed: 1 / (1 - 0.4704) = 1.8882, and nothing overlaps, so the range is a point."""
+    # Nothing overlaps, so the range is a point.
+    assert speedup_bounds([0.784], [0.6]) == pytest.approx(SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6)))
     # Transfers 78.4 % and launches 91.3 % of one timeline: 1.29x to 3.19x where the source's summary multiplied to
     # 351.5x. Least overlap 0.697, exclusive 0.087 and 0.216: 1 / (1 - 0.0522 - 0.1728) and 1 / max(0.3136, 0.1826).
-    # Without measures the program is as fast as it was; the greatest gain is infinite, not a division by zero.
-    assert speedup_bounds([0.784], [0.6]) == pytest.approx(SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6)))
     found = speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])
     assert found == pytest.approx((1.2903, 3.1888), rel=1e-4)
+    # The greatest gain is infinite, not a division by zero.
     assert [(1.0, 1.0), (np.inf, np.inf)] == [speedup_bounds([], []), speedup_bounds([1.0], [1.0])]
+    # More measures never raise the low end above the high end.
+    for p, q, r, s in itertools.product([0.0, 0.3, 0.7, 1.0], repeat=4):
+        found = speedup_bounds([p, q], [r, s])
+        assert 1 <= found.low <= found.high
+    # Shares beyond 0..1 come from mixed denominators.
+    for shares, removed in (([1.1], [0.5]), ([0.5], [-0.1]), ([0.5], [0.5, 0.5])):
+        with pytest.raises(ValueError, match=r"shares|removed"):
+            speedup_bounds(shares, removed)
 
 
 def test_every_timeline_lies_between_the_bounds() -> None:
-    """Oracle: 300 timelines of 60 cells with random sets; of a removed set any cells of it may go."""
     # A cell is saved if every set that covers it removes it: the speed-up lies in the range of every overlap.
     random = np.random.default_rng(4)
     for _ in range(300):
@@ -150,14 +131,3 @@ def test_every_timeline_lies_between_the_bounds() -> None:
         assert low <= saved
         speed = 60 / (60 - saved) if saved < 60 else np.inf
         assert speed <= found.high * (1 + 1e-12)
-
-
-def test_more_measures_never_raise_the_low_end_above_the_high_end() -> None:
-    """The range is ordered for every pair of shares and removals of a coarse grid."""
-    for p, q, r, s in itertools.product([0.0, 0.3, 0.7, 1.0], repeat=4):
-        found = speedup_bounds([p, q], [r, s])
-        assert 1 <= found.low <= found.high
-    # Shares beyond 0..1 come from mixed denominators.
-    for shares, removed in (([1.1], [0.5]), ([0.5], [-0.1]), ([0.5], [0.5, 0.5])):
-        with pytest.raises(ValueError, match=r"shares|removed"):
-            speedup_bounds(shares, removed)

@@ -2,86 +2,60 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import loaded, span, steps
+from analysis.spans import loaded, span, steps, us
 from frames import api_calls, copies, kernels, ranges, tuples
 
-from perfkit.analysis.host import BLOCKING, SPAN_KEYS, calls, input_wait, recorded, spans, synchronisations
+from perfkit.analysis.host import BLOCKING, calls, input_wait, recorded, spans, synchronisations
 from perfkit.analysis.steps import STEPS
 from perfkit.tables import COPIES, KERNELS, RANGES
 
 
 def row(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
-    """A call or a range in ns."""
-    return {"start_ns": start, "dur_ns": dur, "name": name, **more}
-
-
-def random_calls(seed: int) -> pd.DataFrame:
-    """Calls of few functions on four threads of two processes, those of a thread one after the other."""
-    random = np.random.default_rng(seed)
-    names = ("cudaLaunchKernel", "cudaDeviceSynchronize", "cudaMemcpy", "cuCtxSynchronize", "cudaMalloc")
-    rows = [
-        row(20 * i, dur, names[name], process=1 + thread % 2, thread=10 + thread)
-        for i, (dur, name, thread) in enumerate(random.integers(0, (20, 5, 4), (200, 3)).tolist())
-    ]
-    return api_calls(*rows)
+    return span(start, start + dur, name=name, **more)
 
 
 def test_calls_by_hand() -> None:
-    """Launches of 10 and 30 and a copy of 60: launches total 40, mean 20, std sqrt(200), share 0.4.
-
-    Of calls 0..10 and 20..80 the window 5..50 holds 5 and 30 ns.
-    """
     frame = api_calls(row(0, 10, "launch"), row(20, 60, "copy"), row(90, 30, "launch", thread=2))
     found = calls(frame)
     assert found["name"].tolist() == ["copy", "launch"]
     expected = {"count": 2, "total_ns": 40, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
-    expected |= {"std_ns": 200**0.5, "share_frac": 0.4}
-    assert expected == found.iloc[1].drop("name").to_dict()
-    cut = calls(frame, window=(5, 50))
-    assert [("copy", 1, 30), ("launch", 1, 5)] == tuples(cut, "name", "count", "total_ns")
+    assert expected | {"std_ns": 200**0.5, "share_frac": 0.4} == found.iloc[1].drop("name").to_dict()
+    assert [("copy", 1, 30), ("launch", 1, 5)] == tuples(calls(frame, window=(5, 50)), "name", "count", "total_ns")
 
 
 def test_spans_are_inclusive_and_leave_marks_out() -> None:
-    """An outer range of 100 and two inner ones of 30: totals 100 and 60, shares of their sum; the mark is no span."""
     inner = row(10, 30, "load", depth=1), row(50, 30, "load", depth=1)
     found = spans(ranges(row(0, 100, "step"), *inner, row(60, 0, "here", kind="mark")))
     assert tuples(found, "domain", "name", "kind", "count", "total_ns", "share_frac") == [
         ("", "step", "push_pop", 1, 100, 100 / 160),
         ("", "load", "push_pop", 2, 60, 60 / 160),
     ]
-
-
-def test_spans_of_domains_and_kinds_are_told_apart() -> None:
-    """One text in two domains and of two kinds makes three rows, unless the keys leave these out."""
+    # Domains and kinds are told apart.
     others = row(10, 6, "x", domain="NCCL"), row(20, 7, "x", kind="start_end"), row(30, 1, "x", thread=9)
     frame = ranges(row(0, 5, "x"), *others)
     assert spans(frame)["total_ns"].tolist() == [7, 6, 6]
     assert [("x", 4, 19)] == tuples(spans(frame, by=["name"]), "name", "count", "total_ns")
     assert spans(frame, by=["thread"], window=(0, 12))["total_ns"].tolist() == [7]
+    for by in ([], ["name", "stream"]):
+        with pytest.raises(ValueError, match=r"is not one or more of \['domain', 'name', 'kind'"):
+            spans(RANGES.empty(), by=by)
 
 
 def test_synchronisations_by_hand() -> None:
-    """A thread seen from 0 to 100 waits 20 + 30 of them for the device; its launches do not wait.
-
-    In 50..150 one thread waits 50 of 100 ns and the other 10; calls outside do not count.
-    """
     name = "cudaDeviceSynchronize"
     others = row(0, 10, "cudaLaunchKernel"), row(90, 10, "cudaMemcpyAsync")
     found = synchronisations(api_calls(*others, row(20, 20, name), row(50, 30, name)))
     assert found.to_numpy().tolist() == [[0, 1, 1, name, 2, 50, 30, 0.5]]
+    # In 50..150 one thread waits 50 of 100 ns and the other 10; calls outside do not count.
     copied = row(140, 100, "cudaMemcpy", thread=2), row(160, 10, "cudaMemcpy", thread=2)
     found = synchronisations(api_calls(row(0, 100, "cudaStreamSynchronize"), *copied), window=(50, 150))
-    assert tuples(found, "thread", "name", "count", "total_ns", "share_frac") == [
-        (1, "cudaStreamSynchronize", 1, 50, 0.5),
-        (2, "cudaMemcpy", 1, 10, 0.1),
-    ]
+    expected = [(1, "cudaStreamSynchronize", 1, 50, 0.5), (2, "cudaMemcpy", 1, 10, 0.1)]
+    assert expected == tuples(found, "thread", "name", "count", "total_ns", "share_frac")
 
 
 WAITING = (
@@ -96,17 +70,9 @@ RETURNING = (
 
 
 def test_blocking_calls() -> None:
-    """Synchronisations, copies that are not asynchronous, frees and the end of a context wait for the GPU.
-
-    Launches, asynchronous and peer copies, memsets, queries and waits of a stream return at once.
-    """
     every = (WAITING + " " + RETURNING).split()
     waits = synchronisations(api_calls(*(row(10 * i, 5, name) for i, name in enumerate(every))))
     assert set(WAITING.split()) == set(waits["name"])
-
-
-def test_calls_that_do_not_wait_or_last() -> None:
-    """No rows, of the same columns and types; of no time the share is 0 of 0, NaN. Each blocking call has a reason."""
     some, none = (synchronisations(api_calls(row(0, 1, name))) for name in ("cudaFree", "cudaMalloc"))
     assert (0, some.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
     for question in (calls, synchronisations):
@@ -114,42 +80,10 @@ def test_calls_that_do_not_wait_or_last() -> None:
     assert all(reason.strip() for reason in BLOCKING.values())
 
 
-def test_synchronisations_by_a_loop() -> None:
-    """Count, time and share are those of a loop over the calls of each thread."""
-    frame = random_calls(21)
-    expected = {}
-    for key, own in frame.groupby(["process", "thread", "name"], observed=True):
-        if key[2] in ("cudaDeviceSynchronize", "cudaMemcpy", "cuCtxSynchronize"):
-            thread = frame[frame["thread"] == key[1]]
-            seen = (thread["start_ns"] + thread["dur_ns"]).max() - thread["start_ns"].min()
-            expected[key] = [len(own), own["dur_ns"].sum(), own["dur_ns"].max(), own["dur_ns"].sum() / seen]
-    found = synchronisations(frame).set_index(["process", "thread", "name"])
-    assert expected == {key: list(figures) for key, *figures in found.drop(columns="rank").itertuples()}
-
-
-def test_groupings_sum_to_the_same() -> None:
-    """Whatever the keys, counts and times sum to those of the table, and shares to 1."""
-    frame = random_calls(22)
-    assert [200, frame["dur_ns"].sum()] == calls(frame)[["count", "total_ns"]].sum().tolist()
-    named = ranges(*(row(r.start_ns, r.dur_ns, r.name, thread=r.thread) for r in frame.itertuples(index=False)))
-    for key in SPAN_KEYS:
-        found = spans(named, by=[key])
-        assert [200, frame["dur_ns"].sum()] == found[["count", "total_ns"]].sum().tolist()
-        assert found["share_frac"].sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("by", [[], ["name", "stream"]])
-def test_wrong_keys(by: list[str]) -> None:
-    """No key and unknown keys are refused with the legal ones."""
-    with pytest.raises(ValueError, match=r"is not one or more of \['domain', 'name', 'kind'"):
-        spans(RANGES.empty(), by=by)
-
-
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def loading(start: int, end: int, name: str = LOADER, **more: Any) -> dict[str, Any]:
-    """A range of the data loader."""
     return span(start, end, name=name, **more)
 
 
@@ -157,11 +91,9 @@ TWO, BOTH = steps((0, 100), (100, 200)), STEPS.make(pd.concat([steps((0, 100)), 
 
 
 def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
-    """Two copies start in the first step, one in the second at its very start; none of D2H or of rank 1 counts."""
     sent = [(0, 7), (99, 20), (100, 400), (200, 5000)]
-    rows = [{"start_ns": at, "dur_ns": 30, "bytes": size} for at, size in sent]
-    others = {"start_ns": 50, "dur_ns": 1, "bytes": 9}
-    moved = copies(*rows, {**others, "direction": "D2H"}, {**others, "rank": 1})
+    others = [span(50, 51, bytes=9, **of) for of in ({"direction": "D2H"}, {"rank": 1})]
+    moved = copies(*(span(at, at + 30, bytes=size) for at, size in sent), *others)
     assert [27, 400] == input_wait(RANGES.empty(), TWO, moved)["input_bytes"].tolist()
 
 
@@ -193,40 +125,23 @@ def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
     ],
 )
 def test_waits_by_hand(spans: list[dict[str, Any]], of: pd.DataFrame, expected: list[tuple[Any, ...]]) -> None:
-    """How long each step waits for its input: in the comment of each case."""
     found = input_wait(ranges(*spans), of)[["wait_ns", "wait_frac"]].astype(object)
     assert expected == tuples(found.where(found.notna(), None), "wait_ns", "wait_frac")
-
-
-def test_waits_by_counting_nanoseconds() -> None:
-    """The waits of all steps are the ns of them in which any range loads data."""
-    random = np.random.default_rng(2)
-    spans = [loading(start, start + dur) for start, dur in random.integers(0, (1000, 40), (40, 2)).tolist()]
-    bounds = list(pairwise(range(0, 1050, 70)))
-    moments = {at for span in spans for at in range(span["start_ns"], span["start_ns"] + span["dur_ns"])}
-    expected = [len(moments & set(range(*bound))) for bound in bounds]
-    found = input_wait(ranges(*spans), steps(*bounds))
-    assert expected == found["wait_ns"].tolist()
-    assert found["wait_frac"].between(0, 1).all()
 
 
 US = 1_000
 
 
 def launch(at_us: int, correlation: int, name: str = "cudaGraphLaunch", **more: Any) -> dict[str, Any]:
-    """A call of 10 us."""
-    return {"start_ns": at_us * US, "dur_ns": 10 * US, "name": name, "correlation": correlation, **more}
+    return us(at_us, at_us + 10, name=name, correlation=correlation, **more)
 
 
 def node(start_us: int, end_us: int, correlation: int, **more: Any) -> dict[str, Any]:
-    """An operation that a call started."""
-    return {"start_ns": start_us * US, "dur_ns": (end_us - start_us) * US, "correlation": correlation, **more}
+    return us(start_us, end_us, correlation=correlation, **more)
 
 
 def gap_inside(found: pd.DataFrame) -> tuple[int, ...]:
-    """The only row of a table: rank, launches, empty ones, idle time in us."""
-    assert 1 == len(found)
-    rank, launches, empty, idle_ns = found.iloc[0].tolist()
+    ((rank, launches, empty, idle_ns),) = found.to_numpy().tolist()
     return rank, launches, empty, idle_ns // US
 
 
@@ -234,46 +149,30 @@ ONE = api_calls(launch(0, 1))
 
 
 def test_graphs_by_hand() -> None:
-    """Graph 1 ran [20, 50) and [120, 150), 70 us apart and launched before; graph 2 ran nothing; 3 is none.
-
-    A memset of the graph that ends the silence is as good as a kernel, and two nodes at once end it once. If a kernel
-    of another stream runs between two nodes the GPU is not idle. Without graph launches there is no row.
-    """
     calls = api_calls(launch(0, 1), launch(15, 2), launch(30, 3, "cudaLaunchKernel"))
-    first, second = node(20, 50, 1), node(120, 150, 1)
-    none = COPIES.empty()
-    assert (0, 2, 1, 70) == gap_inside(recorded(kernels(first, second, node(300, 310, 3)), none, calls))
+    first, second, none = node(20, 50, 1), node(120, 150, 1), COPIES.empty()
     memset = copies(node(120, 121, 1, direction="memset"))
-    assert (0, 1, 0, 70) == gap_inside(recorded(kernels(first), memset, ONE))
-    at_once = kernels(first, second, node(120, 140, 1, stream=8))
-    assert (0, 1, 0, 70) == gap_inside(recorded(at_once, none, ONE))
-    beside = kernels(first, node(40, 125, 9, stream=8), second)
-    assert (0, 1, 0, 0) == gap_inside(recorded(beside, none, ONE))
+    for work, moved, called, expected in (
+        ((first, second, node(300, 310, 3)), none, calls, (0, 2, 1, 70)),
+        ((first,), memset, ONE, (0, 1, 0, 70)),
+        ((first, second, node(120, 140, 1, stream=8)), none, ONE, (0, 1, 0, 70)),
+        ((first, node(40, 125, 9, stream=8), second), none, ONE, (0, 1, 0, 0)),
+    ):
+        assert expected == gap_inside(recorded(kernels(*work), moved, called))
     assert recorded(KERNELS.empty(), none, api_calls(launch(0, 1, "cudaLaunchKernel"))).empty
-
-
-@pytest.mark.parametrize(
-    ("launch_us", "start_us", "idle_us"), [(60, 120, 0), (39, 120, 70), (41, 120, 0), (0, 79, 0), (0, 80, 30)]
-)
-def test_silence_counts_once_the_launch_has_returned(launch_us: int, start_us: int, idle_us: int) -> None:
-    """Dry from 50 us: a call [60, 70) is the reason itself, [41, 51) might be, [39, 49) is not; nor are under 30 us."""
-    work = kernels(node(20, 50, 9), node(start_us, 130, 1))
-    assert (0, 1, 0, idle_us) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1))))
-
-
-def test_ranks_and_processes_are_kept_apart() -> None:
-    """Correlation 1 of another process or rank is another launch."""
     calls = api_calls(launch(0, 1), launch(0, 1, process=2), launch(0, 1, rank=1))
-    found = recorded(kernels(node(20, 50, 1), node(20, 50, 1, rank=1)), COPIES.empty(), calls)
+    found = recorded(kernels(node(20, 50, 1), node(20, 50, 1, rank=1)), none, calls)
     assert [[0, 2, 1, 0], [1, 1, 0, 0]] == found.to_numpy().tolist()
-
-
-def test_graphs_in_a_window() -> None:
-    """In [100, 130) lies no launch; in [0, 90) one, whose silence ends beyond; in [5, 130) both."""
-    tables = kernels(node(20, 50, 1), node(120, 150, 1)), COPIES.empty(), ONE
+    tables = kernels(first, second), none, ONE
     assert recorded(*tables, window=(100 * US, 130 * US)).empty
     assert (0, 1, 0, 0) == gap_inside(recorded(*tables, window=(0, 90 * US)))
     assert (0, 1, 0, 70) == gap_inside(recorded(*tables, window=(5 * US, 130 * US)))
+
+
+def test_silence_counts_once_the_launch_has_returned() -> None:
+    for launch_us, start_us, idle_us in ((60, 120, 0), (39, 120, 70), (41, 120, 0), (0, 79, 0), (0, 80, 30)):
+        work = kernels(node(20, 50, 9), node(start_us, 130, 1))
+        assert (0, 1, 0, idle_us) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1))))
 
 
 @pytest.mark.parametrize(
@@ -285,10 +184,6 @@ def test_graphs_in_a_window() -> None:
     ],
 )
 def test_real_graphs(profiles: Path, trace: str, expected: tuple[int, ...]) -> None:
-    """HTA's trace lacks nodes: a graph launched at 1,044 ms is silent from 1,109 to 1,174 ms, and so in all five steps.
-
-    Between its recorded products, 1.6 ms each, pauses of 1.8 ms are left where other nodes ran. The decode traces hold
-    all 544 and 421 nodes of their one graph.
-    """
+    """HTA's trace lacks nodes: a graph launched at 1,044 ms is silent from 1,109 to 1,174 ms, in all five steps."""
     run = loaded(profiles / "torch" / trace)
     assert expected == gap_inside(recorded(run.kernels, run.copies, run.api_calls))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from frames import tuples
 
 from perfkit import hardware
 from perfkit.analysis.llm_operations import MACHINE, attainable, ceilings, work
@@ -14,65 +17,41 @@ GPU = Peaks("made up", {"bf16_tensor": 100e12, "fp32": 10e12, "int8_tensor": 200
 
 
 def intensity(**sizes: int) -> dict[str, float]:
-    """FLOP per byte by operation."""
     return work(**sizes).set_index("operation")["intensity"].to_dict()
 
 
 def test_intensities_of_the_definitions() -> None:
-    """4096^3 at 2 B: 2 x 4096^3 / (6 x 4096^2) = 1365.33; one row: 2 x 4096^2 / (2 (4096^2 + 8192)) = 0.9995."""
+    # 2 x 4096^3 / (6 x 4096^2) = 1365.33; one row: 2 x 4096^2 / (2 (4096^2 + 8192)) = 0.9995.
     found = intensity(batch=1, sequence=4096, heads=32, head_size=128)
     assert found["matrix product, all tokens"] == pytest.approx(1365.33, abs=0.01)
     assert found["matrix product, one token"] == pytest.approx(0.9995, abs=5e-5)
-
-
-def test_attention_by_hand() -> None:
-    """T = 4, Q = 2, 2 B, one head: 4 x 2 x 16 = 128 FLOP.
-
-    Fused 4 tensors of 8 elements, 64 B: 2 = T / e. Otherwise 4 times 16 scores more, 192 B: 2 / 3. For one query
-    32 FLOP, keys and values 32 B, query and result 8 B: 0.8 = 2 T / (e (T + 1)).
-    """
-    rows = work(batch=1, sequence=4, heads=1, head_size=2).set_index("operation")
-    fused, written, one = (rows.loc[f"attention, {how}"] for how in ("fused", "scores in memory", "one new token"))
-    assert [(128, 64, 2.0), (128, 192, 2 / 3), (32, 40, 0.8)] == [
-        (row["flops"], row["bytes"], row["intensity"]) for row in (fused, written, one)
-    ]
-
-
-def test_elements_by_hand() -> None:
-    """8 elements of 2 B read and written, 32 B: SiLU 32 / 32, softmax 5 / 4, layer norm 56 / (32 + 8 of weights)."""
+    # 8 elements of 2 B read and written, 32 B: SiLU 32 / 32, softmax 5 / 4, layer norm 56 / (32 + 8 of weights).
     found = intensity(batch=1, sequence=4, heads=1, head_size=2)
     assert [1.0, 1.25, 56 / 40, 0.0] == [found[name] for name in ("SiLU", "softmax", "layer norm", "embedding")]
-
-
-def test_elements_of_four_bytes_halve_every_intensity() -> None:
-    """FLOP stay, bytes double: an invariant of every operation."""
+    # Elements of four bytes halve every intensity; rising batches raise the product alone.
     narrow, wide = work(element_bytes=2), work(element_bytes=4)
     assert narrow["operation"].tolist() == wide["operation"].tolist()
     assert (narrow["intensity"] / 2).tolist() == pytest.approx(wide["intensity"].tolist(), rel=1e-12)
-
-
-def test_rising_batches_raise_the_product_alone() -> None:
-    """With more tokens the weights are read for more work; what touches every element has the same intensity."""
     few, many = intensity(batch=1), intensity(batch=64)
     assert many["matrix product, all tokens"] > few["matrix product, all tokens"]
     assert {name for name in few if many[name] != pytest.approx(few[name], rel=1e-3)} == {"matrix product, all tokens"}
 
 
+def test_attention_by_hand() -> None:
+    # T = 4, Q = 2, 2 B, one head: 4 x 2 x 16 = 128 FLOP. Fused 4 tensors of 8 elements, 64 B: 2 = T / e. Otherwise 4
+    # times 16 scores more. For one query 32 FLOP, keys and values 32 B, query and result 8 B: 2 T / (e (T + 1)).
+    rows = work(batch=1, sequence=4, heads=1, head_size=2).set_index("operation")
+    rows = rows.loc[[f"attention, {how}" for how in ("fused", "scores in memory", "one new token")]]
+    assert [(128, 64, 2.0), (128, 192, 2 / 3), (32, 40, 0.8)] == tuples(rows, "flops", "bytes", "intensity")
+
+
 def test_attainable_is_the_lower_of_two_roofs() -> None:
-    """100 TFLOP/s and 1 TB/s meet at 100 FLOP/byte: 62.06 FLOP/byte allow 62.06 TFLOP/s, 2048 the whole 100."""
     found = attainable(work(), peaks=GPU, precision="bf16_tensor").set_index("operation")
-    written, fused = (found.loc[f"attention, {how}"] for how in ("scores in memory", "fused"))
-    assert (62.06, 0.62, "memory") == (
-        round(written["attainable_flops_per_s"] / 1e12, 2),
-        round(written["peak_frac"], 2),
-        written["bound"],
-    )
-    assert (100e12, 1.0, "compute") == (fused["attainable_flops_per_s"], fused["peak_frac"], fused["bound"])
+    columns = ["attainable_flops_per_s", "peak_frac", "bound"]
+    rate, share, bound = found.loc["attention, scores in memory", columns]
+    assert (62.06, 0.62, "memory") == (round(rate / 1e12, 2), round(share, 2), bound)
+    assert [100e12, 1.0, "compute"] == found.loc["attention, fused", columns].tolist()
     assert 0 == found.loc["embedding", "attainable_flops_per_s"]
-
-
-def test_the_ridge_is_where_memory_stops_to_limit() -> None:
-    """On every GPU whose peak and bandwidth are known: memory is the bound exactly below peak over bandwidth."""
     names = ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "Tesla T4"]
     for sheet in filter(None, map(hardware.peaks, names)):
         found = attainable(work(), peaks=sheet, precision="fp16_tensor")
@@ -82,7 +61,6 @@ def test_the_ridge_is_where_memory_stops_to_limit() -> None:
 
 
 def test_ceilings_beside_each_other() -> None:
-    """Measured 8 of 10 TFLOP/s and 0.9 of 1 TB/s are 80 and 90 %; a ridge of 10; integers are no FLOP/s."""
     own = Peaks("made up", {"fp32": 8e12, "fp16": 15e12}, memory_bytes_per_s=9e11)
     found = ceilings(peaks=GPU, measured=own).set_index("roof")
     assert ["bf16_tensor", "dram", "fp16", "fp32"] == sorted(found.index)
@@ -94,25 +72,26 @@ def test_ceilings_beside_each_other() -> None:
 
 
 def test_more_than_the_data_sheet_is_refused() -> None:
-    """Twice the peak is a figure with sparsity, or of another GPU; 9 % more is a higher clock."""
-    with pytest.raises(PerfkitError, match=r"fp32: measured is 2 of the data sheet's peak of made up"):
-        ceilings(peaks=GPU, measured=Peaks("made up", {"fp32": 20e12}))
     above = ceilings(peaks=GPU, measured=Peaks("made up", {"fp32": 10.9e12}))
     assert above["measured_frac"].max() == pytest.approx(1.09, rel=1e-12)
-
-
-def test_nothing_known() -> None:
-    """No peaks are no rows, with the columns and types of full ones."""
     empty = ceilings(peaks=None)
-    assert 0 == len(empty)
-    assert empty.dtypes.astype(str).tolist() == [column.dtype for column in MACHINE.columns]
-
-
-def test_wrong_arguments() -> None:
-    """A size of 0, an unknown precision and a GPU without bandwidth are refused."""
-    with pytest.raises(ValueError, match=r"heads: 0 is not above 0"):
-        work(heads=0)
-    with pytest.raises(ValueError, match=r"precision: 'fp7' is not one of"):
-        attainable(work(), peaks=GPU, precision="fp7")
-    with pytest.raises(PerfkitError, match=r"memory bandwidth is not known"):
-        attainable(work(), peaks=Peaks("made up", {"fp32": 1e12}), precision="fp32")
+    assert (0, [column.dtype for column in MACHINE.columns]) == (len(empty), empty.dtypes.astype(str).tolist())
+    twice, mine = Peaks("made up", {"fp32": 20e12}), Peaks("made up", {"fp32": 1e12})
+    for of, given, error, why in (
+        (
+            ceilings,
+            {"peaks": GPU, "measured": twice},
+            PerfkitError,
+            "fp32: measured is 2 of the data sheet's peak of made",
+        ),
+        (work, {"heads": 0}, ValueError, "heads: 0 is not above 0"),
+        (partial(attainable, work()), {"peaks": GPU, "precision": "fp7"}, ValueError, "precision: 'fp7' is not one of"),
+        (
+            partial(attainable, work()),
+            {"peaks": mine, "precision": "fp32"},
+            PerfkitError,
+            "memory bandwidth is not known",
+        ),
+    ):
+        with pytest.raises(error, match=why):
+            of(**given)

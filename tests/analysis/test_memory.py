@@ -5,30 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import call, steps
+from analysis.spans import call, span, steps
 from frames import api_calls, copies, tuples
 from ops import op, ops
 
 import perfkit
-from perfkit.analysis.memory import (
-    COPY_KEYS,
-    bins,
-    by_operator,
-    copied,
-    fragmentation,
-    growth,
-    pageable_async,
-    peak,
-    small_copies,
-    timeline,
-)
+from perfkit.analysis import memory
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, SAMPLES
@@ -36,51 +24,64 @@ from perfkit.tables import COPIES, SAMPLES
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
     """SAMPLES of (time, allocated, reserved) of a device; reserved None is not recorded."""
-    rows = []
-    for time, allocated, reserved in levels:
-        at = {"rank": rank, "gpu": gpu, "time_ns": time}
-        rows.append({**at, "metric": "memory_allocated_bytes", "value": float(allocated)})
-        if reserved is not None:
-            rows.append({**at, "metric": "memory_reserved_bytes", "value": float(reserved)})
-    return SAMPLES.make(pd.DataFrame(rows, columns=SAMPLES.column_names))
+    rows = [
+        (rank, gpu, time, metric, float(value))
+        for time, *both in levels
+        for metric, value in zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True)
+        if value is not None
+    ]
+    return SAMPLES.make(pd.DataFrame(rows, columns=["rank", "gpu", "time_ns", "metric", "value"]))
 
 
 def both(*tables: pd.DataFrame) -> pd.DataFrame:
-    """SAMPLES of several devices."""
     return SAMPLES.make(pd.concat(tables))
 
 
 LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
 
 
-def test_levels_peak_and_fragmentation_by_hand() -> None:
-    """A level per event, allocated and reserved side by side. Most is allocated from 10 on, 8 of 10; later 20 reserved.
+def shares(frame: pd.DataFrame, **more: Any) -> tuple[float, ...]:
+    """Fragmentation of the only device: at the peak, mean and most."""
+    (row,) = tuples(memory.fragmentation(frame, **more), "peak_frac", "mean_frac", "max_frac")
+    return row
 
-    (10 - 8) / 10 = 0.2 at the peak, as in the definition; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50.
-    """
+
+def test_levels_peak_and_fragmentation_by_hand() -> None:
     frame = samples(*LEVELS)
-    assert list(LEVELS) == tuples(timeline(frame), "time_ns", "allocated_bytes", "reserved_bytes")
-    most = tuples(peak(frame), "allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes")
+    assert list(LEVELS) == tuples(memory.timeline(frame), "time_ns", "allocated_bytes", "reserved_bytes")
+    most = tuples(memory.peak(frame), "allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes")
     assert [(8, 10, 10, 20)] == most
-    found = fragmentation(frame).iloc[0]
-    assert (0.2, 0.8) == (found["peak_frac"], found["max_frac"])
-    assert found["mean_frac"] == pytest.approx(0.4, rel=1e-15)
+    # (10 - 8) / 10 = 0.2 at the peak; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50.
+    assert (0.2, 0.4, 0.8) == pytest.approx(shares(frame), rel=1e-15)
+    # 0 of 0 reserved bytes weigh nothing in the mean; one level spans no time, and has no mean.
+    assert (0.5, 0.5, 0.5) == shares(samples((0, 0, 0), (10, 5, 10), (20, 5, 10)))
+    assert (0.5, np.nan, 0.5) == pytest.approx(shares(samples((5, 5, 10))), nan_ok=True)
+    # The n-th allocated and the n-th reserved level of a time belong together.
+    at_once = (5, 1, 10), (5, 9, 20), (5, 3, 30)
+    assert list(at_once) == tuples(memory.timeline(samples(*at_once)), "time_ns", "allocated_bytes", "reserved_bytes")
+    # In 20..45 the level 8 of time 10 holds until 40, then 4: mean of 0.2 for 20 ns and 0.6 for 5.
+    assert [(20, 8), (40, 4)] == tuples(memory.timeline(frame, window=(20, 45)), "time_ns", "allocated_bytes")
+    for window, highest in (((20, 45), 8), ((40, 45), 4)):
+        assert [highest] == memory.peak(frame, window=window)["allocated_bytes"].tolist()
+    assert (0.2 * 20 + 0.6 * 5) / 25 == pytest.approx(shares(frame, window=(20, 45))[1], rel=1e-15)
+    assert memory.timeline(frame, window=(-9, 0)).empty
+    # Memory of a monitoring log is no level of the allocator.
+    others = frame.assign(metric=pd.Categorical(["memory_used_bytes"] * len(frame)))
+    assert memory.timeline(SAMPLES.make(others)).empty
 
 
 def test_growth_by_hand() -> None:
-    """Least in [0, 10), [10, 20) and [20, 30): 2, 3 and 6; peaks within a step do not count, warm-up neither."""
+    # Least in [0, 10), [10, 20) and [20, 30): 2, 3 and 6; peaks within a step do not count, warm-up neither.
     levels = samples((0, 2, 90), (3, 50, 90), (8, 3, 90), (12, 70, 90), (18, 6, 90), (25, 80, 90), (29, 9, 90))
     spans = (0, 10), (10, 20), (20, 30)
-    (row,) = growth(levels, steps(*spans)).to_dict("records")
-    assert (3, 2.0, 1.0, 4) == tuple(row[n] for n in ("steps_count", "growth_bytes", "grew_frac", "total_bytes"))
-    assert growth(levels, steps(*spans, steady=False)).empty
-    assert growth(levels, steps((0, 10))).empty, "one step does not grow"
-    before = growth(samples((15, 7, 90)), steps(*spans))
-    assert before.empty, "no level is known before 15"
+    found = tuples(memory.growth(levels, steps(*spans)), "steps_count", "growth_bytes", "grew_frac", "total_bytes")
+    assert [(3, 2.0, 1.0, 4)] == found
+    for of, known in ((steps(*spans, steady=False), levels), (steps((0, 10)), levels)):
+        assert memory.growth(known, of).empty
+    assert memory.growth(samples((15, 7, 90)), steps(*spans)).empty, "no level is known before 15"
 
 
 def test_growth_of_what_a_real_program_keeps(torch: Any, tmp_path: Path) -> None:
-    """PyTorch on the CPU: steps that keep a tensor of 1 MiB each grow by that, steps that give it back do not grow."""
     for kept in (True, False):
         held = []
         with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
@@ -92,19 +93,18 @@ def test_growth_of_what_a_real_program_keeps(torch: Any, tmp_path: Path) -> None
         run = perfkit.load(tmp_path / f"{kept}.pt.trace.json")
         spans = run.ranges[run.ranges["name"].eq("ProfilerStep#0")][["rank", "start_ns", "dur_ns"]]
         found = STEPS.make(spans.assign(step=range(len(spans)), name="step", steady=True, how="profiler"))
-        (row,) = growth(run.samples, found).to_dict("records")
+        (row,) = memory.growth(run.samples, found).to_dict("records")
         assert (2**20 if kept else 0) == row["growth_bytes"]
 
 
 def test_memory_of_operators_is_what_pytorch_says(torch: Any, tmp_path: Path) -> None:
-    """On the CPU: `self_cpu_memory_usage` of each operator, without the first change of the recording."""
     with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
         before = torch.ones(3)
         left = [before] + [torch.nn.functional.gelu(torch.ones(2**n) @ torch.ones(2**n, 7)) for n in (5, 9)]
         left += [torch.cat([left[-1], left[-2]])]
     profiler.export_chrome_trace(str(tmp_path / "run.pt.trace.json"))
     run = perfkit.load(tmp_path / "run.pt.trace.json")
-    found = by_operator(run.samples, run.ops)
+    found = memory.by_operator(run.samples, run.ops)
     told = {e.key: e.self_cpu_memory_usage for e in profiler.key_averages() if e.key != "[memory]"}
     first = {"aten::empty": 12}  # the three numbers of `before`, which nothing precedes
     assert {name: size - first.get(name, 0) for name, size in told.items() if size != first.get(name, 0)} == {
@@ -114,94 +114,37 @@ def test_memory_of_operators_is_what_pytorch_says(torch: Any, tmp_path: Path) ->
     }
 
 
-def test_events_at_one_time() -> None:
-    """The n-th allocated and the n-th reserved level of a time belong together, in their order."""
-    found = timeline(samples((5, 1, 10), (5, 9, 20), (5, 3, 30)))
-    assert [[1, 10], [9, 20], [3, 30]] == found[["allocated_bytes", "reserved_bytes"]].to_numpy().tolist()
-
-
-def test_reserved_not_recorded() -> None:
-    """Host memory has no reserved level: missing, and no fragmentation; its peak is known."""
+def test_devices_and_ranks_are_apart_and_reserved_may_be_missing() -> None:
     frame = both(samples((5, 7, None), (9, 3, None), gpu=-1), samples((5, 1, 10), (6, 1, None)))
-    assert [True, True, False, True] == timeline(frame)["reserved_bytes"].isna().tolist()
-    assert [7, 1] == peak(frame)["allocated_bytes"].tolist()
-    assert [True, False] == peak(frame)["max_reserved_bytes"].isna().tolist()
-    assert [True, False] == fragmentation(frame)["max_frac"].isna().tolist()
-
-
-def test_levels_of_which_there_is_no_share() -> None:
-    """0 of 0 reserved bytes are NaN, and weigh nothing in the mean; one level spans no time, and has no mean."""
-    found = fragmentation(samples((0, 0, 0), (10, 5, 10), (20, 5, 10))).iloc[0]
-    assert [0.5, 0.5, 0.5] == found[["peak_frac", "mean_frac", "max_frac"]].tolist()
-    found = fragmentation(samples((5, 5, 10))).iloc[0]
-    assert (0.5, 0.5) == (found["peak_frac"], found["max_frac"])
-    assert np.isnan(found["mean_frac"])
-
-
-def test_devices_and_ranks_are_apart() -> None:
-    """Each device of each rank has its own levels and peak."""
-    frame = both(samples(*LEVELS), samples((3, 1, 10), gpu=1), samples((3, 2, 40), rank=1))
-    assert [(0, 0, 8), (0, 1, 1), (1, 0, 2)] == tuples(peak(frame), "rank", "gpu", "allocated_bytes")
-
-
-def test_window_keeps_the_level_at_its_start() -> None:
-    """In 20..45 the level 8 of time 10 holds until 40, then 4: mean of 0.2 for 20 ns and 0.6 for 5."""
-    frame = samples(*LEVELS)
-    assert [[20, 8], [40, 4]] == timeline(frame, window=(20, 45))[["time_ns", "allocated_bytes"]].to_numpy().tolist()
-    assert [8] == peak(frame, window=(20, 45))["allocated_bytes"].tolist()
-    assert [4] == peak(frame, window=(40, 45))["allocated_bytes"].tolist()
-    mean = fragmentation(frame, window=(20, 45))["mean_frac"].iloc[0]
-    assert mean == pytest.approx((0.2 * 20 + 0.6 * 5) / 25, rel=1e-15)
-    assert timeline(frame, window=(-9, 0)).empty
-
-
-def test_other_metrics_are_passed_over() -> None:
-    """Power and memory of a monitoring log are no levels of the allocator."""
-    frame = samples(*LEVELS)
-    others = frame.assign(metric=pd.Categorical(["memory_used_bytes"] * len(frame)))
-    assert timeline(SAMPLES.make(others)).empty
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_levels_by_following_the_events(seed: int) -> None:
-    """Peak and mean are what a program that follows the events one by one finds."""
-    random = np.random.default_rng(seed)
-    times = np.sort(random.integers(0, 300, 60)).tolist()
-    reserved = random.integers(50, 100, 60)
-    allocated = (reserved * random.random(60)).astype(int)
-    events = list(zip(times, allocated.tolist(), reserved.tolist(), strict=True))
-    part = sum((b[0] - a[0]) * (a[2] - a[1]) / a[2] for a, b in pairwise(events))
-    frame = samples(*events)
-    assert fragmentation(frame)["mean_frac"].iloc[0] == pytest.approx(part / (times[-1] - times[0]), rel=1e-12)
-    assert max(event[1] for event in events) == peak(frame)["allocated_bytes"].iloc[0]
-    assert events == list(timeline(frame).drop(columns=["rank", "gpu"]).itertuples(index=False, name=None))
+    assert [True, True, False, True] == memory.timeline(frame)["reserved_bytes"].isna().tolist()
+    assert [7, 1] == memory.peak(frame)["allocated_bytes"].tolist()
+    assert [True, False] == memory.peak(frame)["max_reserved_bytes"].isna().tolist()
+    assert [True, False] == memory.fragmentation(frame)["max_frac"].isna().tolist()
+    frame = both(samples(*LEVELS), samples((3, 1, 10), gpu=1), samples((30, 2, 40), rank=1))
+    assert [(0, 0, 8), (0, 1, 1), (1, 0, 2)] == tuples(memory.peak(frame), "rank", "gpu", "allocated_bytes")
+    found = memory.bins(memory.timeline(frame), bins=3)
+    most = found.groupby(["rank", "gpu"])[["max_allocated_bytes", "max_reserved_bytes"]].max()
+    assert memory.peak(frame)[["allocated_bytes", "max_reserved_bytes"]].to_numpy().tolist() == most.to_numpy().tolist()
+    assert {0, 17, 34} == set(found["start_ns"])
 
 
 def test_bins_by_hand() -> None:
-    """Four bins on [0, 51): 2, then 8 from 10 on; 8 held from before; 8 until 40; 4 at last, reserved 10, then 20.
-
-    8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there. 9 of the three levels at 5 ns is the
-    peak: it is in the bin, and in no later one. Levels at 0 and 2 ns asked for in 500 bins come in 3 of 1 ns.
-    """
     levels = "min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"
-    assert tuples(bins(timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *levels) == [
-        (0, 12, 2, 8, 10),
-        (12, 13, 8, 8, 10),
-        (25, 13, 8, 8, 10),
-        (38, 13, 4, 8, 20),
-    ]
-    found = bins(timeline(samples(*LEVELS)), bins=2, window=(0, 80))
+    expected = [(0, 12, 2, 8, 10), (12, 13, 8, 8, 10), (25, 13, 8, 8, 10), (38, 13, 4, 8, 20)]
+    assert expected == tuples(memory.bins(memory.timeline(samples(*LEVELS)), bins=4), "start_ns", "dur_ns", *levels)
+    # 8 bytes until 40 exactly: the bin from 40 on knows only the 4 that begin there.
+    found = memory.bins(memory.timeline(samples(*LEVELS)), bins=2, window=(0, 80))
     assert [(0, 8), (40, 4)] == tuples(found, "start_ns", "max_allocated_bytes")
-    found = bins(timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None)))).astype(object)
+    # 9 of the three levels at 5 ns is the peak: it is in the bin, and in no later one.
+    found = memory.bins(memory.timeline(samples((5, 1, 10), (5, 9, None), (5, 3, None), (6, 3, None)))).astype(object)
     assert [(1, 9, 10), (3, 3, None)] == tuples(found.where(found.notna(), None), *levels)
-    assert [1, 1, 1] == bins(timeline(samples((0, 1, None), (2, 2, None))))["dur_ns"].tolist()
-    assert [1] == bins(timeline(samples((7, 1, None))))["dur_ns"].tolist()
+    assert [1, 1, 1] == memory.bins(memory.timeline(samples((0, 1, None), (2, 2, None))))["dur_ns"].tolist()
+    assert [1] == memory.bins(memory.timeline(samples((7, 1, None))))["dur_ns"].tolist()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("window", [None, (40, 260)])
 def test_bins_against_the_level_of_every_nanosecond(seed: int, window: tuple[int, int] | None) -> None:
-    """Least and most of each bin are those of its nanoseconds, for two devices that begin at different times."""
     random = np.random.default_rng(seed)
     frames, held = [], []
     for gpu in (0, 1):
@@ -209,7 +152,7 @@ def test_bins_against_the_level_of_every_nanosecond(seed: int, window: tuple[int
         values = random.integers(0, 99, 40).tolist()
         frames.append(samples(*((time, value, 100) for time, value in zip(times, values, strict=True)), gpu=gpu))
         held.append(np.concatenate([np.full(times[0], -1), np.repeat(values, np.diff(times, append=400))]))
-    table = timeline(both(*frames))
+    table = memory.timeline(both(*frames))
     first, last = window or (int(table["time_ns"].min()), int(table["time_ns"].max()) + 1)
     expected = []
     for gpu, level in enumerate(held):
@@ -217,114 +160,64 @@ def test_bins_against_the_level_of_every_nanosecond(seed: int, window: tuple[int
             low, high = (first + (last - first) // 7 * edge + (last - first) % 7 * edge // 7 for edge in (at, at + 1))
             seen = level[low:high][level[low:high] >= 0]
             expected += [[0, gpu, low, high - low, seen.min(), seen.max(), 100]] if len(seen) else []
-    assert expected == bins(table, bins=7, window=window).to_numpy().tolist()
-
-
-def test_bins_keep_the_peak() -> None:
-    """However few the bins, most of them is the peak of each device; the devices share one axis."""
-    frame = both(samples(*LEVELS), samples((3, 1, 10), gpu=1), samples((30, 2, 40), rank=1))
-    found = bins(timeline(frame), bins=3)
-    most = found.groupby(["rank", "gpu"])[["max_allocated_bytes", "max_reserved_bytes"]].max()
-    assert peak(frame)[["allocated_bytes", "max_reserved_bytes"]].to_numpy().tolist() == most.to_numpy().tolist()
-    assert {0, 17, 34} == set(found["start_ns"])
+    assert expected == memory.bins(table, bins=7, window=window).to_numpy().tolist()
 
 
 def test_what_cannot_be_is_refused() -> None:
-    """Levels that contradict each other, with the numbers; no key and unknown keys; no bins; a negative size."""
     with pytest.raises(PerfkitError, match="12 bytes are allocated of 10 reserved on gpu 0 of rank 0 at 7 ns"):
-        fragmentation(samples((7, 12, 10)))
+        memory.fragmentation(samples((7, 12, 10)))
     for by in ([], ["direction", "name"]):
         with pytest.raises(ValueError, match=r"is not one or more of \['direction', 'src_memory'"):
-            copied(COPIES.empty(), by=by)
+            memory.copied(COPIES.empty(), by=by)
     with pytest.raises(ValueError, match=r"bins: 0 is not at least 1"):
-        bins(timeline(samples(*LEVELS)), bins=0)
+        memory.bins(memory.timeline(samples(*LEVELS)), bins=0)
     with pytest.raises(ValueError, match="at_most_bytes: -1 is not 0 or more"):
-        small_copies(COPIES.empty(), at_most_bytes=-1)
+        memory.small_copies(COPIES.empty(), at_most_bytes=-1)
 
 
 def copy(start: int, dur: int, size: int, **more: Any) -> dict[str, Any]:
-    """A copy of some bytes, times in ns."""
-    return {"start_ns": start, "dur_ns": dur, "bytes": size, **more}
+    return span(start, start + dur, bytes=size, **more)
 
 
 def random_copies(seed: int) -> pd.DataFrame:
     """Copies of all directions, some of no duration."""
-    random = np.random.default_rng(seed)
-    rows = [
-        copy(start, dur, size, direction=("H2D", "D2H", "memset")[way], src_memory=(None, "pageable", "pinned")[memory])
-        for start, dur, size, way, memory in random.integers(0, (900, 40, 100_000, 3, 3), (150, 5)).tolist()
-    ]
-    return copies(*rows)
+    rows = np.random.default_rng(seed).integers(0, (900, 40, 100_000, 3, 3), (150, 5)).tolist()
+    ways, kinds = ("H2D", "D2H", "memset"), (None, "pageable", "pinned")
+    return copies(*(copy(*sized, direction=ways[way], src_memory=kinds[kind]) for *sized, way, kind in rows))
 
 
-def test_worked_by_hand() -> None:
-    """Copies of 1000 bytes in 10 ns and 2000 in 30: 3000 bytes in 40 ns are 75 GB/s, not the mean of 100 and 66.7.
-
-    Times: mean 20, standard deviation sqrt(100 + 100); sizes: mean 1500, sqrt(250000 + 250000).
-    """
-    row = copied(copies(copy(0, 10, 1000), copy(50, 30, 2000))).iloc[0]
+def test_copied_by_hand() -> None:
+    row = memory.copied(copies(copy(0, 10, 1000), copy(50, 30, 2000))).iloc[0]
     expected = {"direction": "H2D", "src_memory": "pinned", "dst_memory": "device", "count": 2, "bytes": 3000}
+    # 3000 bytes in 40 ns, not the mean of 100 and 66.7 GB/s.
     expected |= {"total_ns": 40, "bytes_per_s": 75e9, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
     expected |= {"std_ns": 200**0.5, "mean_bytes": 1500, "median_bytes": 1500, "min_bytes": 1000, "max_bytes": 2000}
     assert {**expected, "std_bytes": 500_000**0.5} == row.to_dict()
-
-
-def test_copy_of_no_duration_has_no_rate() -> None:
-    """1000 bytes in 10 ns beside 500 in 0: the rate is 100 GB/s, though 1500 bytes were copied; alone it is NaN."""
-    found = copied(copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H")))
+    # A copy in 0 ns has bytes and no rate.
+    found = memory.copied(copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H")))
     assert found.loc[0, ["bytes", "bytes_per_s"]].tolist() == [1500, 100e9]
     assert np.isnan(found.loc[1, "bytes_per_s"])
-
-
-def test_memory_kinds_are_told_apart() -> None:
-    """Pinned, pageable and, for a memset, no source make a row each, by falling time."""
+    # Kinds of memory are told apart, by falling time; a memset has no source.
     memset = copy(60, 20, 1, direction="memset", src_memory=None)
-    found = copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))["src_memory"]
+    found = memory.copied(copies(copy(0, 10, 1), copy(20, 30, 1, src_memory="pageable"), memset))["src_memory"]
     assert found.astype(object).where(found.notna(), "-").tolist() == ["pageable", "-", "pinned"]
-
-
-def test_window_cuts_bytes_in_proportion() -> None:
-    """A quarter of a copy 0..40 lies in 30..100: a quarter of its 1000 bytes, at the same rate; one is outside."""
-    found = copied(copies(copy(0, 40, 1000), copy(100, 10, 5)), window=(30, 100))
-    assert found[["count", "bytes", "total_ns", "bytes_per_s"]].to_numpy().tolist() == [[1, 250, 10, 25e9]]
-
-
-@pytest.mark.parametrize("by", [["direction"], list(COPY_KEYS)])
-def test_copy_empty(by: list[str]) -> None:
-    """No copies, no rows, the same columns and types."""
-    some = copied(copies(copy(0, 1, 1)), by=by)
-    assert some.dtypes.astype(str).to_dict() == copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
-    assert copied(COPIES.empty(), by=by, window=(0, 1)).empty
-
-
-def test_summary_by_a_loop() -> None:
-    """Count, bytes, time and rate are those of a loop over the copies."""
-    frame = random_copies(5)
-    expected: dict[str, list[float]] = {}
-    for row in frame.itertuples():
-        figures = expected.setdefault(row.direction, [0, 0, 0, 0])
-        figures[0] += 1
-        figures[1] += row.bytes
-        figures[2] += row.dur_ns
-        figures[3] += row.bytes if row.dur_ns else 0
-    for figures in expected.values():
-        figures[3] *= 1e9 / figures[2]
-    found = copied(frame, by=["direction"]).set_index("direction")[["count", "bytes", "total_ns", "bytes_per_s"]]
-    assert set(expected) == set(found.index)
-    for direction, figures in expected.items():
-        assert figures == pytest.approx(found.loc[direction].tolist(), rel=1e-12)
+    # A quarter of a copy 0..40 lies in 30..100.
+    found = memory.copied(copies(copy(0, 40, 1000), copy(100, 10, 5)), window=(30, 100))
+    assert [(1, 250, 10, 25e9)] == tuples(found, "count", "bytes", "total_ns", "bytes_per_s")
+    for by in (["direction"], list(memory.COPY_KEYS)):
+        some = memory.copied(copies(copy(0, 1, 1)), by=by)
+        assert some.dtypes.astype(str).to_dict() == memory.copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
+        assert memory.copied(COPIES.empty(), by=by, window=(0, 1)).empty
 
 
 def test_groupings_sum_to_the_same() -> None:
-    """Whatever the keys, counts, bytes and times sum to those of the table."""
     frame = random_copies(6)
     total = [len(frame), frame["bytes"].sum(), frame["dur_ns"].sum()]
-    for key in COPY_KEYS:
-        assert total == copied(frame, by=[key])[["count", "bytes", "total_ns"]].sum().tolist()
+    for key in memory.COPY_KEYS:
+        assert total == memory.copied(frame, by=[key])[["count", "bytes", "total_ns"]].sum().tolist()
 
 
 def test_pageable_copies_of_asynchronous_calls() -> None:
-    """Of five copies only those are listed whose memory is pageable and whose call is asynchronous."""
     frame = copies(
         copy(0, 1, 10, correlation=1, src_memory="pageable"),
         copy(10, 2, 20, correlation=2, src_memory="pageable"),
@@ -332,37 +225,22 @@ def test_pageable_copies_of_asynchronous_calls() -> None:
         copy(30, 4, 40, correlation=4, direction="D2H", src_memory="device", dst_memory="pageable"),
         copy(40, 5, 50, src_memory="pageable"),
     )
-    calls = api_calls(
-        call(0, 1, "cudaMemcpyAsync", 1),
-        call(2, 3, "cudaMemcpy", 2),
-        call(4, 5, "cudaMemcpyAsync", 3),
-        call(6, 7, "cuMemcpyDtoHAsync", 4),
-    )
-    found = pageable_async(frame, calls)
-    assert found.drop(columns=["rank", "gpu"]).to_numpy().tolist() == [
-        [0, 1, 10, "H2D", "cudaMemcpyAsync"],
-        [30, 4, 40, "D2H", "cuMemcpyDtoHAsync"],
-    ]
-
-
-@pytest.mark.parametrize("other", [{"process": 2}, {"rank": 1}])
-def test_correlations_of_another_process_do_not_join(other: dict[str, int]) -> None:
-    """Ids are unique within a process only: the call of another process or rank started another copy."""
-    frame = copies(copy(0, 1, 10, correlation=1, src_memory="pageable"))
-    calls = api_calls(call(0, 1, "cudaMemcpyAsync", 1, **other))
-    assert pageable_async(frame, calls).empty
+    names = "cudaMemcpyAsync", "cudaMemcpy", "cudaMemcpyAsync", "cuMemcpyDtoHAsync"
+    calls = [call(2 * i, 2 * i + 1, name, i + 1) for i, name in enumerate(names)]
+    found = memory.pageable_async(frame, api_calls(*calls)).drop(columns=["rank", "gpu"]).to_numpy().tolist()
+    assert [[0, 1, 10, "H2D", "cudaMemcpyAsync"], [30, 4, 40, "D2H", "cuMemcpyDtoHAsync"]] == found
+    # Ids are unique within a process only.
+    for other in ({"process": 2}, {"rank": 1}):
+        assert memory.pageable_async(frame[:1], api_calls({**calls[0], **other})).empty
 
 
 def test_small_copies() -> None:
-    """Two of three H2D copies are at most 64 KiB, the D2H copy is not; a memset is no copy.
-
-    Copies outside of a window count neither as small nor as all; one cut by it keeps its size.
-    """
     sizes = copy(0, 1, 65_536), copy(10, 2, 65_537), copy(20, 4, 0), copy(30, 8, 1_000_000, direction="D2H")
-    found = small_copies(copies(*sizes, copy(40, 16, 4, direction="memset", src_memory=None)))
+    found = memory.small_copies(copies(*sizes, copy(40, 16, 4, direction="memset", src_memory=None)))
     assert found.to_numpy().tolist() == [["H2D", 2, 65_536, 5, 2 / 3], ["D2H", 0, 0, 0, 0.0]]
+    # Copies outside of a window count neither as small nor as all; one cut by it keeps its size.
     frame = copies(copy(0, 10, 100), copy(8, 10, 200), copy(50, 5, 10))
-    found = small_copies(frame, at_most_bytes=150, window=(5, 20))
+    found = memory.small_copies(frame, at_most_bytes=150, window=(5, 20))
     assert found.to_numpy().tolist() == [["H2D", 1, 100, 5, 0.5]]
 
 
@@ -375,7 +253,6 @@ def test_small_copies() -> None:
     ],
 )
 def test_memory_of_operators_is_that_of_the_raw_events(name: str, profiles: Path) -> None:
-    """In the file each change has its thread and its bytes, which SAMPLES have not; only each first one is unknown."""
     path = profiles / "torch" / f"TraceLens__{name}"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     on_thread = defaultdict(list)
@@ -392,7 +269,7 @@ def test_memory_of_operators_is_that_of_the_raw_events(name: str, profiles: Path
                 told[(max(running)[2] if running else "none", gpu)][change < 0] += abs(change)
             seen.add(gpu)
     view = perfkit.load(path)
-    found = by_operator(view.samples, view.ops)
+    found = memory.by_operator(view.samples, view.ops)
     rows = found.assign(name=found["name"].astype(object).fillna("none")).set_index(["name", "gpu"])
     assert {k: v for k, v in told.items() if any(v)} == {
         k: [row["allocated_bytes"], row["released_bytes"]]
@@ -402,8 +279,8 @@ def test_memory_of_operators_is_that_of_the_raw_events(name: str, profiles: Path
 
 
 def test_memory_while_two_threads_run_operators_is_nobodys() -> None:
-    """Of changes at 5, 15, 25 and 35 the first is unknown; they are of mm, of either operator, and of none."""
+    # Of changes at 5, 15, 25 and 35 the first is unknown; they are of mm, of either operator, and of none.
     levels = samples((5, 4, None), (15, 10, None), (25, 30, None), (35, 1, None))
-    found = by_operator(levels, ops(op("aten::mm", 0, 30), op("aten::add", 20, 30, thread=2)))
+    found = memory.by_operator(levels, ops(op("aten::mm", 0, 30), op("aten::add", 20, 30, thread=2)))
     assert [(20, 29), (6, 0)] == tuples(found, "allocated_bytes", "released_bytes")
     assert [True, False] == found["name"].isna().tolist()

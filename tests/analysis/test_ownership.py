@@ -4,51 +4,42 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import span
 from frames import api_calls, kernels, ranges, tuples
+from ops import op, python_calls
 from real import CUT_DOWN, SQLITE
 
 import perfkit
 from perfkit.analysis.intervals import last_open, maxima
 from perfkit.analysis.ownership import Owners
-from perfkit.tables import KERNELS, PYTHON_CALLS
+from perfkit.tables import KERNELS
 
 AUTOGRAD = 9  # a thread without ranges
 NAMED = ranges(
-    {"start_ns": 0, "dur_ns": 100, "name": "step"},
-    {"start_ns": 10, "dur_ns": 30, "name": "forward", "depth": 1},
-    {"start_ns": 20, "dur_ns": 10, "name": "step", "depth": 2},
-    {"start_ns": 60, "dur_ns": 30, "name": "backward", "depth": 1},
-    {"start_ns": 70, "dur_ns": 20, "name": "note", "kind": "mark"},
+    *(span(0, 100, name="step"), span(10, 40, name="forward", depth=1), span(20, 30, name="step", depth=2)),
+    *(span(60, 90, name="backward", depth=1), span(70, 90, name="note", kind="mark")),
 )
 #           launched at, thread, correlation, kernels
+#           launched at, thread, correlation, kernels
 LAUNCHES = [(5, 1, 1, 1), (25, 1, 2, 1), (35, 1, 3, 3), (75, AUTOGRAD, 4, 1), (200, 1, 5, 1), (None, 1, 6, 1)]
-CALLS = api_calls(
-    *({"start_ns": at, "dur_ns": 1, "thread": t, "correlation": c} for at, t, c, _ in LAUNCHES if at is not None)
-)
-WORK = kernels(
-    *({"start_ns": 300 + 10 * c, "dur_ns": 2**c, "correlation": c} for _, _, c, n in LAUNCHES for _ in range(n))
-)
+CALLS = api_calls(*(span(at, at + 1, thread=t, correlation=c) for at, t, c, _ in LAUNCHES if at is not None))
+WORK = kernels(*(span(300 + 10 * c, 300 + 10 * c + 2**c, correlation=c) for _, _, c, n in LAUNCHES for _ in range(n)))
 
 
 def test_owners_by_hand() -> None:
-    """Innermost range at the call; all nodes of a graph at its launch; a thread without ranges asks the main one."""
     owners = Owners(WORK, CALLS, ranges=NAMED)
-    found = owners.summary()
-    expected = [("step", 2, 2 + 4, 46), (np.nan, 2, 32 + 64, 96), ("forward", 3, 24, 28), ("backward", 1, 16, 16)]
-    assert sorted(map(str, expected)) == sorted(
-        map(str, tuples(found.astype({"name": object}), "name", "count", "exclusive_ns", "inclusive_ns"))
-    )
+    found = owners.summary().astype({"name": object})
+    found["name"] = found["name"].fillna("")
+    expected = [("", 2, 32 + 64, 96), ("backward", 1, 16, 16), ("forward", 3, 24, 28), ("step", 2, 2 + 4, 46)]
+    assert expected == sorted(tuples(found, "name", "count", "exclusive_ns", "inclusive_ns"))
     how = owners.coverage().set_index("how")["total_ns"].to_dict()
     assert {"launch": 2 + 4 + 24, "forward": 0, "main": 16, "outside": 32, "none": 64} == how
-
-
-def test_paths_keep_nested_names_apart() -> None:
-    """A step in a forward in a step is a path of its own; parts of a window count with the part inside."""
-    owners = Owners(WORK, CALLS, ranges=NAMED)
+    # Paths keep nested names apart.
     tree = owners.tree()
     name = dict(zip(tree["node"], tree["name"].astype(object), strict=True))
     paths = {(row.name, name.get(row.parent)): row.inclusive_ns for row in tree.itertuples() if row.parent >= 0}
@@ -56,46 +47,38 @@ def test_paths_keep_nested_names_apart() -> None:
     assert owners.summary(window=(330, 332))["exclusive_ns"].sum() == 3 * 2
 
 
-def test_ranges_that_differ_in_numbers_are_one() -> None:
-    """Counts and PyTorch's additions go; digits inside a word stay."""
+def of_names(names: list[str], **more: Any) -> dict[str, int]:
+    """The time of each name, of ranges of these names with a kernel of 1, 2, 4, ... ns each."""
+    named = ranges(*(span(10 * n, 10 * n + 9, name=name) for n, name in enumerate(names)))
+    calls = api_calls(*(span(10 * n + 1, 10 * n + 2, correlation=n) for n in range(len(names))))
+    work = kernels(*(span(500 + n, 500 + n + (1 << n), correlation=n) for n in range(len(names))))
+    found = Owners(work, calls, ranges=named, **more).summary().dropna(subset="name")
+    return dict(tuples(found.astype({"name": object}), "name", "exclusive_ns"))
+
+
+def test_ranges_that_differ_in_numbers_are_one_and_phases_of_names() -> None:
     names = ["step 1", "step 22", "aten::conv2d, op_id = 7, seq = 3", "ProfilerStep#9", "layer1.0"]
-    named = ranges(*({"start_ns": 10 * n, "dur_ns": 9, "name": name} for n, name in enumerate(names)))
-    calls = api_calls(*({"start_ns": 10 * n + 1, "dur_ns": 1, "correlation": n} for n in range(len(names))))
-    work = kernels(*({"start_ns": 500 + n, "dur_ns": 1 << n, "correlation": n} for n in range(len(names))))
-    found = Owners(work, calls, together=True, ranges=named).summary()
     expected = {"step N": 3, "aten::conv2d": 4, "ProfilerStep#N": 8, "layer1.0": 16}
-    assert expected == dict(tuples(found, "name", "exclusive_ns"))
-
-
-def test_phases_of_names() -> None:
-    """Names say the phase; where several are open the first of the table counts, and both at once say nothing."""
-    spans = ["prefill batch 3", "model.forward", "decode_step", "Optimizer.step#Adam.step", "forward_backward_func"]
-    spans += ["video decode", "Backward pass", "forwarded mail"]
-    named = ranges(*({"start_ns": 10 * n, "dur_ns": 9, "name": name} for n, name in enumerate(spans)))
-    calls = api_calls(*({"start_ns": 10 * n + 1, "dur_ns": 1, "correlation": n} for n in range(len(spans))))
-    work = kernels(*({"start_ns": 500 + n, "dur_ns": 1 << n, "correlation": n} for n in range(len(spans))))
-    found = Owners(work, calls, by="phase", ranges=named).summary().astype({"name": object})
+    assert expected == of_names(names, together=True)
+    names = ["prefill batch 3", "model.forward", "decode_step", "Optimizer.step#Adam.step", "forward_backward_func"]
+    names += ["video decode", "Backward pass", "forwarded mail"]
     expected = {"prefill": 1, "forward": 2, "decode": 4, "optimizer": 8, "backward": 64}
-    assert expected == {n: t for n, t in tuples(found, "name", "exclusive_ns") if n == n}
+    assert expected == of_names(names, by="phase")
 
 
 def test_modules_and_lines_follow_the_forward_operator() -> None:
-    """Nothing nests in partly overlapping frames, and a line outside of the program owns where no other is open."""
-    frames = [(0, 50, "train.py(3): main", 0), (10, 20, "nn.Module: Linear_0", 1), (12, 5, "torch/nn/f.py(1): f", 2)]
-    calls = PYTHON_CALLS.make(
-        pd.DataFrame(frames, columns=["start_ns", "dur_ns", "name", "depth"]).assign(rank=0, process=1, thread=1)
+    calls = python_calls(
+        *(op("train.py(3): main", 0, 50), op("nn.Module: Linear_0", 10, 30, depth=1)),
+        op("torch/nn/f.py(1): f", 12, 17, depth=2),
     )
-    launches = api_calls(
-        {"start_ns": 14, "dur_ns": 1, "correlation": 1}, {"start_ns": 40, "dur_ns": 1, "correlation": 2}
-    )
-    work = kernels(*({"start_ns": 90, "dur_ns": c, "correlation": c} for c in (1, 2)))
+    launches = api_calls(span(14, 15, correlation=1), span(40, 41, correlation=2))
+    work = kernels(*(span(90, 90 + c, correlation=c) for c in (1, 2)))
     by = {by: Owners(work, launches, by=by, python_calls=calls).summary() for by in ("module", "line")}
     assert ["train.py(3): main"] == by["line"]["name"].tolist()
-    assert {"Linear_0": 1} == {n: t for n, t in tuples(by["module"], "name", "exclusive_ns") if n == n}
+    assert [("Linear_0", 1)] == tuples(by["module"].dropna(subset="name"), "name", "exclusive_ns")
 
 
 def test_last_open_is_brute_force() -> None:
-    """For intervals that nest or not, of any number."""
     random = np.random.default_rng(3)
     for count in [*range(1, 40), 1000]:
         ends = random.integers(0, 50, count)
@@ -121,7 +104,6 @@ WITH_RANGES = [
 
 @pytest.mark.parametrize("capture", [c for c in WITH_RANGES if c != CUT_DOWN])
 def test_owners_are_those_of_raw_sql(profiles: Path, capture: str) -> None:
-    """Joined by correlation, the range begun last that is open on the thread of the call: every seventh kernel."""
     path = profiles / "nsys" / capture
     run = perfkit.load(path)
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as base:
@@ -149,7 +131,6 @@ TWICE, STAGED = "aten::clamp_min", "Jacobi solve"
 
 @pytest.mark.parametrize("capture", PROJECTED)
 def test_operations_in_ranges_are_the_vendors(profiles: Path, capture: str) -> None:
-    """Kernels, copies and memsets in each range, inclusive, as nvtx_gpu_proj_sum counts them."""
     golden = profiles / "golden" / "nsys" / capture.removesuffix(".sqlite") / "nvtx_gpu_proj_sum.csv"
     if not golden.exists():
         pytest.skip("no range has operations")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from counted import counters, launches, stalls
+from frames import tuples
 
 import perfkit
 from perfkit.analysis.kernels import wide
@@ -29,70 +30,43 @@ GRID = {"grid_blocks": 1000, "block_threads": 256}
 
 @pytest.mark.parametrize(("extra", "sm"), [({}, A100), (ATTRIBUTES, Sm())], ids=["keyword", "attributes"])
 def test_worked_example(extra: dict[str, float], sm: Sm) -> None:
-    """A100, 256 threads, 64 registers, 48 KiB: 8, 4, 3 and 32 blocks; 3 x 8 / 64 = 37.5 %; 1000 / (3 x 108) waves."""
+    # 256 threads, 64 registers, 48 KiB: 8, 4, 3 and 32 blocks; 3 x 8 / 64 = 37.5 %; 1000 / (3 x 108) waves.
     found = occupancy(launches(GRID), counters(WORKED | extra), sm=sm).iloc[0]
     assert [8, 4, 3, 32] == [found[f"{name}_blocks"] for name in ("warps", "registers", "shared_memory", "slots")]
-    assert (3, 0.375, "shared memory") == tuple(
-        found[["resident_blocks", "theoretical_occupancy_frac", "limiter"]].tolist()
-    )
-    assert pytest.approx(1000 / 324, rel=1e-12) == found["waves"]
-    assert "3.086" == f"{found['waves']:.3f}"
-    assert pytest.approx(4 - 1000 / 324, rel=1e-12) == found["tail_frac"]
+    figures = found[["resident_blocks", "theoretical_occupancy_frac", "limiter"]].tolist()
+    assert [3, 0.375, "shared memory"] == figures
+    assert pytest.approx([1000 / 324, 4 - 1000 / 324], rel=1e-12) == [found["waves"], found["tail_frac"]]
 
 
 def test_measured_limits_come_first() -> None:
-    """Where the report holds the limits they are taken, and its theoretical occupancy too."""
     measured = {f"launch__occupancy_limit_{name}": n for name, n in (("warps", 8), ("registers", 2), ("blocks", 32))}
     said = {**WORKED, **measured, "launch__occupancy_limit_shared_mem": 2, "launch__occupancy_limit_barriers": 16}
     found = occupancy(launches(GRID | {"theoretical_occupancy_frac": 0.26}), counters(said), sm=A100).iloc[0]
     assert "registers, shared memory" == found["limiter"]
     assert (0.26, 2, 16) == (found["theoretical_occupancy_frac"], found["resident_blocks"], found["barriers_blocks"])
-
-
-def test_barriers_limit_when_they_are_scarcest() -> None:
-    """Reports from 2024 on also count barriers."""
     found = occupancy(launches(GRID), counters(WORKED | {"launch__occupancy_limit_barriers": 1}), sm=A100)
     assert ["barriers"] == found["limiter"].tolist()
 
 
 def test_without_the_gpu_nothing_is_assumed() -> None:
-    """Without limits of the SM nothing is computed: there is no default GPU."""
     found = occupancy(launches(GRID | {"achieved_occupancy_frac": 0.5}), counters(WORKED)).iloc[0]
     unknown = ["theoretical_occupancy_frac", "resident_blocks", "waves", "tail_frac", "limiter", "slots_blocks"]
     assert found[unknown].isna().all()
     assert 0.5 == found["achieved_occupancy_frac"]
-
-
-def test_one_unknown_limit_leaves_the_smallest_unknown() -> None:
-    """Three limits known, shared memory not: the smallest of three may not be the limiter."""
+    # One unknown limit leaves the smallest unknown; a printed zero is no answer.
     found = occupancy(launches(GRID), counters({"launch__registers_per_thread": 64}), sm=A100).iloc[0]
     assert 4 == found["registers_blocks"]
-    assert pd.isna(found["resident_blocks"])
-    assert pd.isna(found["limiter"])
-
-
-@pytest.mark.parametrize(
-    ("grid", "printed", "waves"),
-    [(1000, 3.09, 1000 / 324), (1000, 1.5, 1.5), (1, 0.0, 1 / 324)],
-    ids=["rounded", "clusters decide", "far below one"],
-)
-def test_waves_keep_their_digits(grid: int, printed: float, waves: float) -> None:
-    """A printed 3.09 is 3.0864; a value that the rule does not give is the report's own."""
-    said = counters(WORKED | {"launch__waves_per_multiprocessor": printed})
-    found = occupancy(launches(GRID | {"grid_blocks": grid}), said, sm=A100)["waves"]
-    assert [pytest.approx(waves, rel=1e-12)] == found.tolist()
-
-
-def test_a_printed_zero_is_no_answer() -> None:
-    """0.00 waves means below 0.005: without the number of SMs neither waves nor tail are known."""
+    assert found[["resident_blocks", "limiter"]].isna().all()
     found = occupancy(launches(GRID), counters({"launch__waves_per_multiprocessor": 0.0})).iloc[0]
     assert found[["waves", "tail_frac"]].isna().all()
 
 
-def test_whole_waves_have_no_tail() -> None:
-    """648 blocks are two waves of 324: no place stays empty."""
-    found = occupancy(launches(GRID | {"grid_blocks": 648}), counters(WORKED), sm=A100).iloc[0]
-    assert (2.0, 0.0) == (found["waves"], found["tail_frac"])
+def test_waves_keep_their_digits() -> None:
+    # Rounded by the report; where clusters decide it is right; far below one; whole waves have no tail.
+    for grid, printed, waves in ((1000, 3.09, 1000 / 324), (1000, 1.5, 1.5), (1, 0.0, 1 / 324), (648, 2.0, 2.0)):
+        said = counters(WORKED | {"launch__waves_per_multiprocessor": printed})
+        found = occupancy(launches(GRID | {"grid_blocks": grid}), said, sm=A100).iloc[0]
+        assert pytest.approx([waves, -waves % 1], rel=1e-12) == [found["waves"], found["tail_frac"]]
 
 
 def test_registers_are_given_out_by_quarters() -> None:
@@ -102,19 +76,14 @@ def test_registers_are_given_out_by_quarters() -> None:
 
 
 def test_before_ampere_no_shared_memory_is_kept() -> None:
-    """Turing: 65536 / 16384 = 4 blocks; Ampere keeps 1 KiB per block: 3. No shared memory at all: the slots."""
-    shared = np.array([16384.0, 0.0])
-    by_capability = {
-        cc: resident_blocks(
-            np.full(2, 128.0), np.full(2, 32.0), shared, sm=Sm(32, 65536, 65536, 16, 34, compute_capability=cc)
-        )["shared_memory"].tolist()
-        for cc in (7.5, 8.0)
-    }
-    assert {7.5: [4, 16], 8.0: [3, 64]} == by_capability
+    # Turing: 65536 / 16384 = 4 blocks; Ampere keeps 1 KiB per block: 3. No shared memory at all: the slots.
+    given = np.full(2, 128.0), np.full(2, 32.0), np.array([16384.0, 0.0])
+    for capability, blocks in ((7.5, [4, 16]), (8.0, [3, 64])):
+        sm = Sm(32, 65536, 65536, 16, 34, compute_capability=capability)
+        assert blocks == resident_blocks(*given, sm=sm)["shared_memory"].tolist()
 
 
 def test_limits_equal_a_loop() -> None:
-    """On random launches the smallest limit is that of a plain loop over the rules."""
     rng = np.random.default_rng(5)
     threads, registers = rng.integers(1, 1025, 200), rng.integers(16, 65, 200)
     shared = rng.integers(0, 160, 200) * 1024
@@ -142,30 +111,15 @@ REPORTS = {
 
 
 @pytest.mark.parametrize(("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS])
-def test_rules_give_the_vendors_limits(profiles: Path, report: str, sm: Sm) -> None:
-    """Warps, registers and slots computed from the launch are the vendor's, on five architectures.
-
-    Shared memory is left out: newer tools divide the configured size, not the largest, and the driver chooses it.
-    """
+def test_rules_give_the_vendors_limits_and_occupancy(profiles: Path, report: str, sm: Sm) -> None:
     run = perfkit.load(profiles / report)
-    said = wide(
-        run.launches,
-        run.counters,
-        [f"launch__occupancy_limit_{name}" for name in ("warps", "registers", "blocks")]
-        + ["launch__registers_per_thread"],
-    )
+    names = [f"launch__occupancy_limit_{name}" for name in ("warps", "registers", "blocks")]
+    said = wide(run.launches, run.counters, [*names, "launch__registers_per_thread"])
     threads = run.launches["block_threads"].to_numpy("float64")
     found = resident_blocks(threads, said["launch__registers_per_thread"].to_numpy(), np.zeros(len(said)), sm=sm)
     assert said.iloc[:, :3].to_numpy().tolist() == found[["warps", "registers", "slots"]].to_numpy().tolist()
-
-
-@pytest.mark.parametrize(("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS])
-def test_limits_give_the_vendors_occupancy(profiles: Path, report: str, sm: Sm) -> None:
-    """Resident blocks x warps per block / warps of the SM is the theoretical occupancy that the report holds."""
-    run = perfkit.load(profiles / report)
-    blank = run.launches.assign(theoretical_occupancy_frac=np.nan)
-    found = occupancy(blank, run.counters, sm=sm)
     measured = run.launches["theoretical_occupancy_frac"]
+    found = occupancy(run.launches.assign(theoretical_occupancy_frac=np.nan), run.counters, sm=sm)
     assert pytest.approx(measured.to_numpy(), abs=1e-4) == found["theoretical_occupancy_frac"].to_numpy()
 
 
@@ -177,82 +131,39 @@ NCU = (
 
 
 def test_shares_by_hand() -> None:
-    """6 + 3 + 1 = 10: shares 0.6, 0.3 and 0.1; what issued counts in the sum and has no place."""
     found = stall_shares(stalls({"selected": 1.0, "long_scoreboard": 6.0, "wait": 3.0}))
-    assert ["long_scoreboard", "wait", "selected"] == found["reason"].tolist()
-    assert [0.6, 0.3, 0.1] == found["share_frac"].tolist()
-    assert [1, 2, pd.NA] == found["place"].tolist()
-
-
-def test_a_total_is_never_added() -> None:
-    """stl_any = 30 + 10 is left out however it is spelled: shares are 0.75 and 0.25."""
+    columns = "reason", "share_frac", "place"
+    # What issued counts in the sum and has no place.
+    assert [("long_scoreboard", 0.6, 1), ("wait", 0.3, 2), ("selected", 0.1, pd.NA)] == tuples(found, *columns)
+    # A total is left out however it is spelled.
     found = stall_shares(stalls({"stl_any": 40, "stl_gmem": 30, "stl_sync": 10}, {"GINS:STL_ANY": 8, "gmem": 8}))
-    assert [("stl_gmem", 0.75), ("stl_sync", 0.25), ("gmem", 1.0)] == list(
-        zip(found["reason"], found["share_frac"], strict=True)
-    )
-
-
-def test_each_launch_and_each_node_has_its_own_sum() -> None:
-    """Launch 1 does not thin out launch 0, and rows of nodes are looked at on their own."""
+    assert [("stl_gmem", 0.75), ("stl_sync", 0.25), ("gmem", 1.0)] == tuples(found, "reason", "share_frac")
+    # Each launch and each node has its own sum; ties are in order of the reason.
     both = pd.concat([stalls({"wait": 4, "drain": 4}, {"wait": 9}), stalls({"wait": 1, "drain": 3}, nodes=True)])
-    both = STALLS.make(both)
-    assert [0.5, 0.5, 1.0] == stall_shares(both)["share_frac"].tolist()
-    assert [("drain", 0.75), ("wait", 0.25)] == list(
-        stall_shares(both, by="node")[["reason", "share_frac"]].itertuples(index=False, name=None)
-    )
-
-
-def test_ties_are_in_order_of_the_reason() -> None:
-    """Equal values stand in order of their names, on every run."""
-    assert ["barrier", "drain", "wait"] == stall_shares(stalls({"wait": 1, "barrier": 1, "drain": 1}))[
-        "reason"
-    ].tolist()
-
-
-def test_nothing_waited() -> None:
-    """Where all values are 0 there is no share, and no main stall."""
+    assert [0.5, 0.5, 1.0] == stall_shares(STALLS.make(both))["share_frac"].tolist()
+    of_nodes = stall_shares(STALLS.make(both), by="node")
+    assert [("drain", 0.75), ("wait", 0.25)] == tuples(of_nodes, "reason", "share_frac")
+    ties = stall_shares(stalls({"wait": 1, "barrier": 1, "drain": 1}))
+    assert ["barrier", "drain", "wait"] == ties["reason"].tolist()
+    # Nothing waited, or was not measured.
     nothing = stalls({"wait": 0, "drain": 0})
     assert stall_shares(nothing)["share_frac"].isna().all()
     assert main_stall(nothing).empty
-
-
-def test_missing_values_are_not_counted() -> None:
-    """A reason that was not measured has neither share nor place, and the others share all."""
     found = stall_shares(stalls({"wait": np.nan, "drain": 2.0})).set_index("reason")
     assert (1.0, 1) == (found.loc["drain", "share_frac"], found.loc["drain", "place"])
-    assert pd.isna(found.loc["wait", "share_frac"])
-    assert pd.isna(found.loc["wait", "place"])
-
-
-def test_main_stall_says_what_it_means() -> None:
-    """The largest stall of each launch comes with its words; that selected is larger does not matter."""
-    found = main_stall(stalls({"selected": 9.0, "barrier": 2.0, "wait": 1.0}, {"unheard_of": 1.0}))
-    assert ["barrier", "unheard_of"] == found["reason"].tolist()
-    assert [stall_words["barrier"].means, ""] == found["means"].tolist()
-    assert [stall_words["barrier"].helps, ""] == found["helps"].tolist()
-
-
-def test_every_reason_of_the_tool_has_words() -> None:
-    """Each reason is explained by a sentence and by what helps, in both spellings of the plural one."""
-    assert [] == [reason for reason in NCU.split() if reason not in stall_words]
-    assert all(text.endswith(".") for said in stall_words.values() for text in said)
-    assert stall_words["no_instruction"] == stall_words["no_instructions"]
-
-
-def test_shares_equal_a_loop() -> None:
-    """On random values shares are those of a plain loop, and add up to 1 per launch."""
-    rng = np.random.default_rng(3)
-    values = [dict(zip(["wait", "drain", "barrier", "selected"], rng.random(4), strict=True)) for _ in range(50)]
-    found = stall_shares(stalls(*values)).set_index(["launch", "reason"])["share_frac"]
-    for i, of_launch in enumerate(values):
-        for reason, value in of_launch.items():
-            assert pytest.approx(value / sum(of_launch.values()), rel=1e-12) == found[i, reason]
-    assert pytest.approx(np.ones(50), rel=1e-12) == found.groupby("launch").sum().to_numpy()
-
-
-def test_wrong_arguments() -> None:
-    """Another key and negative values are refused."""
+    assert found.loc["wait", ["share_frac", "place"]].isna().all()
     with pytest.raises(ValueError, match=r"by: 'kernel' is not one of \['launch', 'node'\]"):
         stall_shares(STALLS.empty(), by="kernel")
     with pytest.raises(PerfkitError, match="-2, below 0"):
         stall_shares(stalls({"wait": -2.0}))
+
+
+def test_main_stall_says_what_it_means() -> None:
+    found = main_stall(stalls({"selected": 9.0, "barrier": 2.0, "wait": 1.0}, {"unheard_of": 1.0}))
+    barrier = stall_words["barrier"]
+    assert [("barrier", barrier.means, barrier.helps), ("unheard_of", "", "")] == tuples(
+        found, "reason", "means", "helps"
+    )
+    assert [] == [reason for reason in NCU.split() if reason not in stall_words]
+    assert all(text.endswith(".") for said in stall_words.values() for text in said)
+    assert stall_words["no_instruction"] == stall_words["no_instructions"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from frames import tuples
 from sampled import devices, samples, together
 
 from perfkit.analysis.monitoring import checks
@@ -14,13 +15,11 @@ NAMES = ["utilisation", "memory", "power", "throttling", "traffic"]
 
 
 def check(name: str, links: dict[str, float] | None = None, **metrics: list[float]) -> pd.Series:
-    """The row of a check for the readings of one device."""
     found = checks(samples(**metrics), NO_DEVICES, **(links or {}))
     return found[found["check"] == name].iloc[0]
 
 
 def test_five_checks_per_device_in_their_order() -> None:
-    """Two GPUs and two nodes; one metric of a GPU gives five rows; the host's and the framework's give none."""
     drawn = together(
         samples(rank=1, power_w=[1], power_limit_w=[2]),
         samples(gpu=1, gpu_busy_frac=[1, 1, 1]),
@@ -28,31 +27,24 @@ def test_five_checks_per_device_in_their_order() -> None:
         samples(gpu=-1, memory_used_bytes=[1], memory_total_bytes=[2]),
         samples(gpu=2, memory_allocated_bytes=[1], step_ns=[1]),
     )
-    found = checks(drawn, NO_DEVICES)
-    assert [(0, 0), (0, 1), (1, 0)] == list(dict.fromkeys(zip(found["rank"], found["gpu"], strict=True)))
-    assert NAMES * 3 == found["check"].tolist()
+    expected = [(*place, name) for place in ((0, 0), (0, 1), (1, 0)) for name in NAMES]
+    assert expected == tuples(checks(drawn, NO_DEVICES), "rank", "gpu", "check")
 
 
 def test_consistent_utilisation() -> None:
-    """At least 0.8 for 9 of 10 s is consistent, for 8 it is not, whatever the mean; the reason has the idle share."""
     steady, uneven = [0.8] * 9 + [0.0], [1.0] * 8 + [0.79, 0.0]
     found = check("utilisation", gpu_busy_frac=steady)
     assert ("ok", 0.9, 0.9, "frac") == tuple(found[["verdict", "value", "threshold", "unit"]])
     found = check("utilisation", gpu_busy_frac=uneven)
     assert ("attention", 0.8) == tuple(found[["verdict", "value"]])
     assert "the median is 100 %, and nothing ran for 10.0 % of the time" in found["reason"]
-
-
-def test_two_readings_are_not_consistent() -> None:
-    """Nor is none: record longer."""
     assert "too few readings (2) to tell: record it" in check("utilisation", gpu_busy_frac=[1, 1])["reason"]
-    found = check("utilisation", power_w=[1], power_limit_w=[1])
-    assert "cannot tell" == found["verdict"]
-    assert found["reason"].startswith("no utilisation is recorded: record it")
+    drawn = samples(every=10, gpu_busy_frac=[0] * 10 + [1] * 10)
+    verdicts = [checks(drawn, NO_DEVICES, window=w)["verdict"].iloc[0] for w in (None, (100, 200))]
+    assert ["attention", "ok"] == verdicts
 
 
 def test_memory_near_capacity() -> None:
-    """76 of 80 GB are 95 %: the next allocation may fail; 72 are not; below half there is room."""
     for used, verdict, advice in (
         (76e9, "attention", "may fail"),
         (72e9, "ok", "on average"),
@@ -61,81 +53,95 @@ def test_memory_near_capacity() -> None:
         found = check("memory", memory_used_bytes=[1e9, used], memory_total_bytes=[80e9, 80e9])
         assert (verdict, used / 80e9, 0.95) == tuple(found[["verdict", "value", "threshold"]])
         assert found["reason"].endswith(advice)
-    found = check("memory", memory_used_bytes=[1e9])
-    assert "cannot tell" == found["verdict"]
-    assert found["reason"].startswith("1.00 GB are in use, of how much is not recorded: `nvidia-smi --query-gpu=")
 
 
 def test_power_near_its_limit_is_work() -> None:
-    """Half of 700 W on average is enough, less is little; without a limit nothing can be told."""
     for power, verdict in (([300, 500], "ok"), ([300, 399], "attention"), ([700, 700], "ok")):
         found = check("power", power_w=power, power_limit_w=[700, 700])
         assert (verdict, 0.5) == tuple(found[["verdict", "threshold"]])
         assert found["value"] == pytest.approx(sum(power) / 1400, rel=1e-12)
     assert "at the limit for 50.0 % of the time" in check("power", power_w=[1, 9], power_limit_w=[9, 9])["reason"]
-    found = check("power", power_w=[300])
+    known = devices("NVIDIA GeForce RTX 4090", memory_bytes=120)
+    found = checks(samples(power_w=[280], memory_used_bytes=[60]), known).set_index("check")
+    assert [280 / 450, 0.5] == found.loc[["power", "memory"], "value"].tolist()
+    assert "280 W of 450 W (data sheet of the GPU)" in found.loc["power", "reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "why"),
+    [
+        ("utilisation", {"power_w": [1], "power_limit_w": [1]}, "no utilisation is recorded: record it"),
+        (
+            "memory",
+            {"memory_used_bytes": [1e9]},
+            "1.00 GB are in use, of how much is not recorded: `nvidia-smi --query-gpu=",
+        ),
+        ("power", {"power_w": [300]}, "300 W on average, of how much is not recorded: `nvidia-smi --query-gpu="),
+        ("throttling", {"power_violation_ns": [4e9, 4e9]}, "by the power limit 0 %"),
+        (
+            "throttling",
+            {"thermal_violation_frac": [0, 0]},
+            "by heat 0 %; whether the power limit lowers the clock is not",
+        ),
+        *(
+            ("throttling", {"temperature_c": [t] * 3, "gpu_busy_frac": [1] * 3}, "`nvidia-smi dmon -s pucvmet`")
+            for t in (60, 83, 95)
+        ),
+        ("traffic", {"gpu_busy_frac": [1]}, "no traffic is recorded"),
+    ],
+)
+def test_what_cannot_be_told_says_what_to_record(name: str, metrics: dict[str, list[float]], why: str) -> None:
+    found = check(name, **metrics)
     assert "cannot tell" == found["verdict"]
-    assert found["reason"].startswith("300 W on average, of how much is not recorded: `nvidia-smi --query-gpu=")
+    assert why in found["reason"]
 
 
 CALM = {"throttled_power_frac": [0] * 100, "throttled_thermal_frac": [0] * 100}
 
 
-def test_counters_of_time_decide_throttling_too() -> None:
-    """DCGM's counters: 0.5 s of 1 s below the clock because of power need attention; none of 2 s are well."""
-    found = check("throttling", power_violation_ns=[4e9, 4.5e9], thermal_violation_ns=[0, 0])
-    assert ("attention", 0.5) == tuple(found[["verdict", "value"]])
-    assert "by the power limit 50.0 %, by heat 0 %" in found["reason"]
-    assert "ok" == check("throttling", power_violation_ns=[4e9] * 3, thermal_violation_ns=[0] * 3)["verdict"]
-    assert "cannot tell" == check("throttling", power_violation_ns=[4e9, 4e9])["verdict"]
-
-
 def test_throttling_is_told_from_reasons_and_counters() -> None:
-    """One reading of 100 is attention, none of both causes is ok; one cause alone does not tell of the other."""
     once = {"throttled_thermal_frac": [1] + [0] * 99}
-    for metrics, verdict, value in ((CALM, "ok", 0.0), (CALM | once, "attention", 0.01), (once, "attention", 0.01)):
+    counters = {"power_violation_ns": [4e9, 4.5e9], "thermal_violation_ns": [0, 0]}
+    standing = {"power_violation_ns": [4e9] * 3, "thermal_violation_ns": [0] * 3}
+    for metrics, verdict, value in (
+        *((CALM, "ok", 0.0), (CALM | once, "attention", 0.01), (once, "attention", 0.01)),
+        *((counters, "attention", 0.5), (standing, "ok", 0.0)),
+    ):
         found = check("throttling", **metrics)
         assert (verdict, value, 0.01) == tuple(found[["verdict", "value", "threshold"]])
-    found = check("throttling", thermal_violation_frac=[0, 0])
-    assert "cannot tell" == found["verdict"]
-    assert "share of the time: by heat 0 %; whether the power limit lowers the clock is not" in found["reason"]
+    assert "by the power limit 50.0 %, by heat 0 %" in check("throttling", **counters)["reason"]
 
 
-def test_83_degrees_say_nothing() -> None:
-    """No threshold is assumed: with 83, 95 or 60 degrees alone nothing can be told."""
-    for temperature in (60, 83, 95):
-        found = check("throttling", temperature_c=[temperature] * 3, gpu_busy_frac=[1, 1, 1])
-        assert "cannot tell" == found["verdict"]
-        assert "`nvidia-smi dmon -s pucvmet`" in found["reason"]
-
-
-def test_a_temperature_near_the_recorded_slowdown_is_a_warning() -> None:
-    """84 of 89 degrees, or a margin of 5, with or without reasons that say no; 83 and a margin of 6 are none."""
-    for metrics, verdict in (
-        ({"temperature_c": [84], "temperature_slowdown_c": [89]}, "attention"),
-        ({"temperature_c": [83], "temperature_slowdown_c": [89]}, "ok"),
-        ({"temperature_margin_c": [26, 5]}, "attention"),
-        ({"temperature_margin_c": [26, 6]}, "ok"),
-    ):
-        assert verdict == check("throttling", **CALM, **metrics)["verdict"]
-    found = check("throttling", temperature_c=[84], temperature_slowdown_c=[89])
-    assert "attention" == found["verdict"]
-    assert found["reason"].endswith("84.0 degrees Celsius are within 5 of the slowdown at 89.0")
-    found = check("throttling", temperature_margin_c=[26, -2])
-    assert found["reason"].endswith("the margin to the slowdown fell to -2.00 degrees")
+@pytest.mark.parametrize(
+    ("metrics", "verdict", "why"),
+    [
+        (
+            {"temperature_c": [84], "temperature_slowdown_c": [89]},
+            *("attention", "84.0 degrees Celsius are within 5 of the slowdown at 89.0"),
+        ),
+        ({"temperature_c": [83], "temperature_slowdown_c": [89]}, "ok", ""),
+        ({"temperature_margin_c": [26, -2]}, "attention", "the margin to the slowdown fell to -2.00 degrees"),
+        ({"temperature_margin_c": [26, 5]}, "attention", ""),
+        ({"temperature_margin_c": [26, 6]}, "ok", ""),
+    ],
+)
+def test_a_temperature_near_the_recorded_slowdown_is_a_warning(
+    metrics: dict[str, list[float]], verdict: str, why: str
+) -> None:
+    found = check("throttling", **CALM, **metrics)
+    assert verdict == found["verdict"]
+    assert found["reason"].endswith(why)
 
 
 def test_traffic_without_a_peak_is_a_value() -> None:
-    """The busiest direction at the 95th percentile, in bytes/s, and no verdict."""
+    # The busiest direction at the 95th percentile, and no verdict.
     found = check("traffic", pcie_rx_bytes_per_s=[1e9] * 19 + [9e9], pcie_tx_bytes_per_s=[2e9] * 20)
     assert ("cannot tell", 2e9, "bytes_per_s") == tuple(found[["verdict", "value", "unit"]])
     assert pd.isna(found["threshold"])
     assert "PCIe to the GPU 1.00 GB/s, PCIe from the GPU 2.00 GB/s" in found["reason"]
-    assert "no traffic is recorded" in check("traffic", gpu_busy_frac=[1])["reason"]
 
 
 def test_traffic_against_the_peak_of_its_link() -> None:
-    """26 of 32 GB/s of PCIe are 0.8125, attention; 450 GB/s both ways are half of twice 450 of NVLink."""
     links = {"pcie_bytes_per_s": 32e9, "nvlink_bytes_per_s": 450e9}
     found = check("traffic", links, pcie_rx_bytes_per_s=[26e9], nvlink_bytes_per_s=[450e9])
     assert ("attention", 0.8125, 0.8, "frac") == tuple(found[["verdict", "value", "threshold", "unit"]])
@@ -144,33 +150,12 @@ def test_traffic_against_the_peak_of_its_link() -> None:
     assert ("ok", 0.5) == tuple(found[["verdict", "value"]])
     one = check("traffic", {"nvlink_bytes_per_s": 450e9}, pcie_rx_bytes_per_s=[26e9], nvlink_tx_bytes_per_s=[90e9])
     assert ("ok", 0.2) == tuple(one[["verdict", "value"]])
+    with pytest.raises(ValueError, match="nvlink_bytes_per_s: 0 is not a number above 0"):
+        checks(SAMPLES.empty(), NO_DEVICES, nvlink_bytes_per_s=0)
 
 
 def test_a_log_that_answers_nothing_says_what_to_record() -> None:
-    """Power or SM activity alone: five rows, none with a verdict, each with a command or a field."""
     for metrics in ({"power_w": [20.0]}, {"sm_active_frac": [0.5]}):
         found = checks(samples(**metrics), NO_DEVICES)
         assert ["cannot tell"] * 5 == found["verdict"].tolist()
         assert found["reason"].str.contains("`nvidia-smi").all()
-
-
-def test_names_and_memory_come_from_the_devices() -> None:
-    """280 W of an RTX 4090 are 62 % of its data sheet's 450; 60 of 120 bytes of the device."""
-    known = devices("NVIDIA GeForce RTX 4090", memory_bytes=120)
-    found = checks(samples(power_w=[280], memory_used_bytes=[60]), known).set_index("check")
-    assert 280 / 450 == found.loc["power", "value"]
-    assert "280 W of 450 W (data sheet of the GPU)" in found.loc["power", "reason"]
-    assert 0.5 == found.loc["memory", "value"]
-
-
-def test_the_window_is_what_is_judged() -> None:
-    """Idle at first, busy in the window."""
-    drawn = samples(every=10, gpu_busy_frac=[0] * 10 + [1] * 10)
-    verdicts = [checks(drawn, NO_DEVICES, window=w)["verdict"].iloc[0] for w in (None, (100, 200))]
-    assert ["attention", "ok"] == verdicts
-
-
-def test_a_peak_is_above_0() -> None:
-    """A link that moves nothing is no link."""
-    with pytest.raises(ValueError, match="nvlink_bytes_per_s: 0 is not a number above 0"):
-        checks(SAMPLES.empty(), NO_DEVICES, nvlink_bytes_per_s=0)

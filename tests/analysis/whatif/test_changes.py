@@ -7,29 +7,34 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysis.spans import us
 from frames import api_calls, copies, kernels, ranges
 from planted.program import Settings, Simulated, simulated
 
-from perfkit.analysis.whatif import replay
+from perfkit.analysis.whatif import Replay, replay
 from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
+from perfkit.analysis.whatif.program import DEVICE_SYNC, EVENT_SYNC, LAUNCH, recorded
 from perfkit.errors import PerfkitError
-from perfkit.tables import COPIES
+from perfkit.tables import COPIES, KERNELS
 
 US = 1_000
 SLOW_HOST: dict[str, Any] = {"cpu_ns": 60_000, "kernel_ns": 20_000}
 
 
 def row(start_us: int, end_us: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    """An interval in us."""
-    return {"start_ns": start_us * US, "dur_ns": (end_us - start_us) * US, "correlation": correlation, **more}
+    return us(start_us, end_us, correlation=correlation, **more)
+
+
+def spans(found: Replay) -> tuple[float, ...]:
+    """Low, span and high, us."""
+    return found.low_ns / US, found.span_ns / US, found.high_ns / US
 
 
 def four(measure: Change) -> tuple[float, ...]:
-    """Low, span and high, us, of four kernels of 5 us launched every 20 us, [10, 15) to [70, 75)."""
+    """Four kernels of 5 us launched every 20 us, [10, 15) to [70, 75)."""
     work = kernels(*(row(20 * i + 10, 20 * i + 15, i, name="ab"[i // 2]) for i in range(4)))
     calls = api_calls(*(row(20 * i, 20 * i + 6, i) for i in range(4)), row(76, 80, name="cudaDeviceSynchronize"))
-    found = replay(work, COPIES.empty(), calls, changes=[measure])
-    return found.low_ns / US, found.span_ns / US, found.high_ns / US
+    return spans(replay(work, COPIES.empty(), calls, changes=[measure]))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,6 @@ def four(measure: Change) -> tuple[float, ...]:
     ],
 )
 def test_host_bound(measure: Change, expected_us: tuple[int, ...]) -> None:
-    """Kernels wait for the CPU: by hand in the comment of each case."""
     assert expected_us == four(measure)
 
 
@@ -64,62 +68,50 @@ def loading(*changes: Change) -> float:
     """Span, us: batches are loaded [20, 120) and [140, 240), kernels [10, 18), [130, 138), [250, 258)."""
     calls = api_calls(*(row(at, at + 5, i) for i, at in enumerate((0, 120, 240))))
     work = kernels(*(row(at + 10, at + 18, i) for i, at in enumerate((0, 120, 240))))
-    spans = ranges(row(20, 120, name="next_batch"), row(140, 240, name="next_batch"), row(0, 300, name="epoch"))
-    frame = spans.drop(columns="correlation", errors="ignore")
-    return replay(work, COPIES.empty(), calls, changes=changes, ranges=frame).span_ns / US
+    named = ranges(us(20, 120, name="next_batch"), us(140, 240, name="next_batch"), us(0, 300, name="epoch"))
+    return replay(work, COPIES.empty(), calls, changes=changes, ranges=named).span_ns / US
 
 
 def test_loading() -> None:
-    """100 us of each gap is loading, 15 is other work.
-
-    Not hidden and twice as fast it saves 2 x 50 us. One process in the background, from 0 on, has batches at 100 and
-    200: the last kernel is called at 200, and starts at 210. Four have them at 25 and 50: called at 50, it starts at
-    60. Hidden altogether by many: calls at 0, 20, 40, and the last kernel [50, 58).
-    """
+    of = {
+        Host(workers=1): 208,
+        Host(workers=4): 58,
+        Host(workers=100): 48,
+        Host(0): 48,
+        Host(0, pattern="checkpoint"): 248,
+    }
+    assert {Host(0.5): 148, **of} == {change: loading(change) for change in (Host(0.5), *of)}
     assert 248 == loading()
-    assert 148 == loading(Host(0.5))
-    assert 208 == loading(Host(workers=1))
-    assert 58 == loading(Host(workers=4))
-    assert 48 == loading(Host(workers=100)) == loading(Host(0))
-    assert 248 == loading(Host(0, pattern="checkpoint"))
 
 
 def copied(*changes: Change) -> tuple[float, ...]:
-    """Low, span and high, us: a copy in [10, 60) that its call waits for, a kernel [75, 95), a copy out [100, 110)."""
+    """A copy in [10, 60) that its call waits for, a kernel [75, 95), a copy out [100, 110)."""
     calls = api_calls(
-        row(0, 62, 1, name="cudaMemcpy"),
-        row(65, 70, 2),
-        row(72, 77, 3, name="cudaMemcpyAsync"),
-        row(78, 115, name="cudaDeviceSynchronize"),
-        row(120, 125, 4),
+        *(row(0, 62, 1, name="cudaMemcpy"), row(65, 70, 2), row(72, 77, 3, name="cudaMemcpyAsync")),
+        *(row(78, 115, name="cudaDeviceSynchronize"), row(120, 125, 4)),
     )
     moves = copies(row(10, 60, 1), row(97, 107, 3, direction="D2H", src_memory="device", dst_memory="pinned"))
     work = kernels(row(75, 95, 2), row(130, 140, 4))
-    found = replay(work, moves, calls, changes=changes)
-    return found.low_ns / US, found.span_ns / US, found.high_ns / US
+    return spans(replay(work, moves, calls, changes=changes))
 
 
-def test_copies() -> None:
-    """By hand.
-
-    As it was: 130 us. Half as long, the first copy ends at 35 and all else is 25 us sooner: 105; both, the kernel to
-    be waited for too, 5 more: 100. Overlapped, the call costs what a launch does, 5 us: the kernel is called at 8, and
-    starts at 18; the synchronisation is over at 18 + 20 + 2 + 10 + 8 = 58 and the last kernel ends at 83 - 10 = 73.
-    """
-    assert 130 == copied()[1]
-    assert 105 == copied(Copies(factor=0.5, direction="H2D"))[1]
-    assert 100 == copied(Copies(factor=0.5))[1]
+def test_copies_by_hand() -> None:
+    # Half as long, the first copy ends at 35 and all else is 25 us sooner; both, the kernel too, 5 more.
+    # Overlapped, the call costs what a launch does, 5 us: the kernel is called at 8, and starts at 18; the
+    # synchronisation is over at 18 + 20 + 2 + 10 + 8 = 58 and the last kernel ends at 83 - 10 = 73.
+    faster = Copies(factor=0.5, direction="H2D"), Copies(factor=0.5)
+    assert [130, 105, 100] == [copied(*of)[1] for of in ((), faster[:1], faster[1:])]
     low, span, high = copied(Copies("overlapped", direction="H2D"))
     assert low <= span < high < 130
     assert 73 == span
+    removed, graph = Copies("removed"), Launches("graph")
+    assert copied(removed)[1] < copied(Copies("overlapped"))[1]
+    assert copied(removed, graph)[1] <= copied(removed)[1]
+    assert copied(removed, graph)[1] == copied(graph, removed)[1]
 
 
 @pytest.mark.parametrize("name", ["cudaMemcpy", "cudaMemcpyAsync"])
 def test_the_host_may_need_what_a_copy_brings_it(name: str) -> None:
-    """A kernel, a copy to the host, 500 µs of host code, the same again: moved copies gain nothing if it reads them.
-
-    At best the host's code runs beside the kernel and the copy, 100 µs each of two rounds, but for the calls.
-    """
     moved, calls = [], []
     for i, at in enumerate((0, 700)):
         calls += [row(at, at + 5, 3 * i), row(at + 5, at + (202 if name == "cudaMemcpy" else 10), 3 * i + 1, name=name)]
@@ -134,50 +126,35 @@ def test_the_host_may_need_what_a_copy_brings_it(name: str) -> None:
     assert found.high_ns > replay(*tables, changes=[Copies("removed")]).high_ns
 
 
-def test_removed_copies_take_nothing() -> None:
-    """Without the copy in, its call, and the synchronisation's wait for the copy out: nothing is left but kernels."""
-    assert copied(Copies("removed"))[1] < copied(Copies("overlapped"))[1]
-
-
-def test_removed_copies_in_a_graph() -> None:
-    """Changes add up: without the copy in, the rest is one graph up to the synchronisation, and one kernel after it."""
-    both: list[Change] = [Copies("removed"), Launches("graph")]
-    assert copied(*both)[1] <= copied(Copies("removed"))[1]
-    assert copied(*both)[1] == copied(*reversed(both))[1]
-
-
 def test_communication_beside() -> None:
-    """a [10, 60), all-reduce [62, 112), b [114, 164): b need not wait, and all is over at 112 or, at worst, 164."""
     work = kernels(row(10, 60, 1), row(62, 112, 2, family="communication"), row(114, 164, 3))
     calls = api_calls(row(0, 5, 1), row(6, 11, 2), row(12, 17, 3))
-    found = replay(work, COPIES.empty(), calls, changes=[Communication()])
-    assert (102, 102, 154) == (found.low_ns / US, found.span_ns / US, found.high_ns / US)
+    assert (102, 102, 154) == spans(replay(work, COPIES.empty(), calls, changes=[Communication()]))
     assert 127 - 10 == replay(work, COPIES.empty(), calls, changes=[Communication(1.3)]).span_ns / US
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("of", "given", "message"),
     [
-        (lambda: Kernels(-1), "factor: -1 is not 0 or more"),
-        (lambda: Kernels(float("nan")), "factor: nan is not 0 or more"),
-        (lambda: Kernels(1, pattern="("), r"pattern: '\(' is not a regular expression"),
-        (lambda: Kernels(1, family="gem"), "family: 'gem' is not one of .*gemm"),
-        (lambda: Copies("gone"), "measure: 'gone' is not one of faster, overlapped, removed"),
-        (lambda: Copies(factor=float("inf")), "factor: inf"),
-        (lambda: Copies(direction="up"), "direction: 'up' is not one of H2D"),
-        (lambda: Launches("merged"), "measure: 'merged' is not one of fused, graph"),
-        (lambda: Launches(at_most=-1), "at_most: -1 is not 0 or more"),
-        (lambda: Launches(at_most_gap_ns=-1), "at_most_gap_ns: -1 is not 0 or more"),
-        (lambda: Host(-0.1), "factor: -0.1"),
-        (lambda: Host(workers=-1), "workers: -1 is not 0 or more"),
-        (lambda: Synchronisations("["), r"pattern: '\['"),
-        (lambda: Communication(-2), "factor: -2"),
+        (Kernels, {"factor": -1}, "factor: -1 is not 0 or more"),
+        (Kernels, {"factor": float("nan")}, "factor: nan is not 0 or more"),
+        (Kernels, {"factor": 1, "pattern": "("}, r"pattern: '\(' is not a regular expression"),
+        (Kernels, {"factor": 1, "family": "gem"}, "family: 'gem' is not one of .*gemm"),
+        (Copies, {"measure": "gone"}, "measure: 'gone' is not one of faster, overlapped, removed"),
+        (Copies, {"factor": float("inf")}, "factor: inf"),
+        (Copies, {"direction": "up"}, "direction: 'up' is not one of H2D"),
+        (Launches, {"measure": "merged"}, "measure: 'merged' is not one of fused, graph"),
+        (Launches, {"at_most": -1}, "at_most: -1 is not 0 or more"),
+        (Launches, {"at_most_gap_ns": -1}, "at_most_gap_ns: -1 is not 0 or more"),
+        (Host, {"factor": -0.1}, "factor: -0.1"),
+        (Host, {"workers": -1}, "workers: -1 is not 0 or more"),
+        (Synchronisations, {"pattern": "["}, r"pattern: '\['"),
+        (Communication, {"factor": -2}, "factor: -2"),
     ],
 )
-def test_what_no_change_can_be(make: Any, message: str) -> None:
-    """Wrong arguments are refused when the change is made, with the legal values."""
+def test_what_no_change_can_be(of: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make()
+        of(**given)
 
 
 PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Change]]] = {
@@ -207,30 +184,21 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Change]]] = {
 }
 
 
-def settings(values: dict[str, Any], seed: int) -> Settings:
-    """Settings of a program of 12 steps."""
-    return replace(Settings(steps=12, seed=seed), **values)
-
-
-def predicted_ns(run: Simulated, changes: list[Change]) -> int:
-    """Span of a run under changes."""
+def predicted_ns(run: Simulated, *changes: Change) -> int:
     return replay(run.kernels, run.copies, run.api_calls, ranges=run.ranges, changes=changes).span_ns
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_one_change(pair: str, seed: int) -> None:
-    """Predicted and true span differ by less than 10 %, and the unchanged replay is within 2 %."""
     before, after, changes = PAIRS[pair]
-    run = simulated(settings(before, seed))
-    truth = simulated(settings(before | after, seed))
-    assert run.span_ns == pytest.approx(predicted_ns(run, []), rel=0.02)
-    assert truth.span_ns == pytest.approx(predicted_ns(run, changes), rel=0.1)
+    run, truth = (simulated(Settings(**{"steps": 12, "seed": seed, **values})) for values in (before, before | after))
+    assert run.span_ns == pytest.approx(predicted_ns(run), rel=0.02)
+    assert truth.span_ns == pytest.approx(predicted_ns(run, *changes), rel=0.1)
     assert run.span_ns != pytest.approx(truth.span_ns, rel=0.01)
 
 
 def test_a_faster_rank() -> None:
-    """Two ranks wait for each other: with the kernels of the slow one as fast as the other's both are faster."""
     before = Settings(ranks=2, reduce_every=5, slow_rank_frac=0.5)
     run, truth = simulated(before), simulated(replace(before, slow_rank_frac=0.0))
     slow = np.flatnonzero((run.kernels["rank"] == 1) & (run.kernels["family"] != "communication"))
@@ -241,15 +209,12 @@ def test_a_faster_rank() -> None:
 
 
 def test_the_change_that_does_not_matter() -> None:
-    """Where the GPU decides, the CPU's work can be gone without any gain, and the other way round."""
-    gpu = simulated(Settings(kernel_ns=100_000, steps=12))
-    assert gpu.span_ns == pytest.approx(predicted_ns(gpu, [Host(0, pattern="")]), rel=0.02)
-    host = simulated(Settings(**SLOW_HOST, steps=12))
-    assert host.span_ns == pytest.approx(predicted_ns(host, [Kernels(0.5)]), rel=0.02)
+    for values, change in (({"kernel_ns": 100_000}, Host(0, pattern="")), (SLOW_HOST, Kernels(0.5))):
+        run = simulated(Settings(**values, steps=12))
+        assert run.span_ns == pytest.approx(predicted_ns(run, change), rel=0.02)
 
 
 def test_windows_of_whole_steps() -> None:
-    """The operations between two synchronisations are a program of their own: unchanged and within 2 %."""
     run = simulated(Settings(steps=12))
     calls = run.api_calls[run.api_calls["name"] == "cudaDeviceSynchronize"]
     ends = (calls["start_ns"] + calls["dur_ns"]).tolist()
@@ -261,7 +226,77 @@ def test_windows_of_whole_steps() -> None:
 
 
 def test_unrecorded_work_is_refused() -> None:
-    """Without the rows of the copies, which the kernels wait for, kernels start late for no reason."""
     run = simulated(Settings(input_ns=2_000_000, pageable=False, steps=12))
     with pytest.raises(PerfkitError, match="something that was not recorded"):
         replay(run.kernels, COPIES.empty(), run.api_calls)
+
+
+# Work of 100 us on two streams; a call from 20 us on that returns 10 us after it; then a kernel called 10 us later.
+WORK = kernels(row(10, 60, 1, name="a"), row(15, 110, 2, name="b", stream=8), row(140, 150, 3))
+
+
+LAUNCHES = [row(0, 4, 1), row(5, 9, 2), row(130, 134, 3)]
+
+
+def slower(pattern: str, factor: float, *calls: dict[str, Any]) -> Replay:
+    changes = [Kernels(factor, pattern=pattern)]
+    return replay(WORK, COPIES.empty(), api_calls(*LAUNCHES, *calls), changes=changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "factor", "expected_us"),
+    [
+        # b ends at 205, the call returns at 215, and the kernel starts 10 us after its call at 225: to 245 us.
+        *((f"{of}Synchronize", "b", 2, 235) for of in ("cudaStream", "cudaEvent", "cuCtx", "hipDevice")),
+        ("cudaFree", "b", 2, 235),
+        # b ended last: a, on another stream, is waited for by a synchronisation of all streams only. a ends at 210, and
+        # the kernel behind it in its stream at 220 or, if it had to be called yet, at 210 + 10 + 10 + 10 + 10.
+        ("cudaStreamSynchronize", "a", 4, 210),
+        ("cudaDeviceSynchronize", "a", 4, 240),
+        # Calls that do not wait take their time.
+        ("cudaMalloc", "b", 2, 205 - 10),
+    ],
+)
+def test_synchronisations(name: str, pattern: str, factor: float, expected_us: float) -> None:
+    assert expected_us == slower(pattern, factor, row(20, 120, name=name)).span_ns / US
+
+
+def test_a_synchronisation_in_vain_and_polling() -> None:
+    assert 230 == slower("b", 2, row(115, 118, name="cudaStreamSynchronize")).span_ns / US
+    found = slower("b", 2, row(115, 118, name="cudaEventSynchronize"))
+    assert (195, 195, 230) == (found.low_ns / US, found.span_ns / US, found.high_ns / US)
+    # b ends at 205; the polls are over 8 us later at 213, c is called at 225, starts at 235, and ends at 245.
+    queries = (row(20 + 10 * i, 28 + 10 * i, name="cudaEventQuery") for i in range(10))
+    assert 235 == slower("b", 2, *queries).span_ns / US
+    two = api_calls(row(0, 8, name="cudaEventQuery"), row(10, 18, name="cudaEventQuery"), row(500, 508))
+    assert EVENT_SYNC not in recorded(KERNELS.empty(), COPIES.empty(), two).calls.kind
+
+
+def test_copies_that_are_waited_for() -> None:
+    for name, memory in (("cudaMemcpy", "pinned"), ("cudaMemcpyAsync", "pageable")):
+        calls = api_calls(row(0, 5, 1), row(15, 75, 2, name=name), row(80, 85, 3))
+        moves = copies(row(62, 72, 2, direction="D2H", dst_memory=memory))
+        work = kernels(row(10, 60, 1), row(90, 100, 3))
+        # The last kernel takes 10 us more, too.
+        assert 90 + 50 + 10 == replay(work, moves, calls, changes=[Kernels(2)]).span_ns / US
+
+
+def test_a_full_queue() -> None:
+    # Launches take 4 us until 1,022 kernels of 100 us are in the queue, then as long as kernels do. With kernels of 1
+    # us no queue builds up: the last of 1,300 is called at 5 x 1,299, starts 30 us later as the first, and takes 1.
+    work = [row(30 + 100 * i, 130 + 100 * i, i) for i in range(1_300)]
+    calls, at = [], 0
+    for i in range(1_300):
+        end = max(at + 4, 30 + 100 * (i - 1_022))
+        calls.append(row(at, end, i))
+        at = end + 1
+    found = replay(kernels(*work), COPIES.empty(), api_calls(*calls), changes=[Kernels(0.01)])
+    assert (130_000, 5 * 1_299 + 1) == (found.unchanged_ns / US, found.span_ns / US)
+
+
+def test_calls_in_calls() -> None:
+    inner = row(2, 8, 7, name="cuLaunchKernel"), row(10, 19, name="cuCtxSynchronize")
+    calls = api_calls(row(0, 20), *inner, row(20, 20), row(30, 40))
+    program = recorded(kernels(row(5, 18, 7)), COPIES.empty(), calls)
+    assert [0] == program.ops.call.tolist()
+    assert [DEVICE_SYNC, LAUNCH, LAUNCH] == program.calls.kind.tolist()
