@@ -71,11 +71,12 @@ def test_phases_of_names() -> None:
     """Names say the phase; where several are open the first of the table counts, and both at once say nothing."""
     spans = ["prefill batch 3", "model.forward", "decode_step", "Optimizer.step#Adam.step", "forward_backward_func"]
     spans += ["video decode", "Backward pass", "forwarded mail"]
+    spans += ["aten::mm, seq = 5, op_id = 2", "MmBackward0, seq = 5", "aten::add, op_id = 4"]  # of emit_nvtx
     named = ranges(*({"start_ns": 10 * n, "dur_ns": 9, "name": name} for n, name in enumerate(spans)))
     calls = api_calls(*({"start_ns": 10 * n + 1, "dur_ns": 1, "correlation": n} for n in range(len(spans))))
     work = kernels(*({"start_ns": 500 + n, "dur_ns": 1 << n, "correlation": n} for n in range(len(spans))))
     found = Owners(work, calls, by="phase", ranges=named).summary().astype({"name": object})
-    expected = {"prefill": 1, "forward": 2, "decode": 4, "optimizer": 8, "backward": 64}
+    expected = {"prefill": 1, "forward": 258, "decode": 4, "optimizer": 8, "backward": 64}
     assert expected == {n: t for n, t in tuples(found, "name", "exclusive_ns") if n == n}
 
 
