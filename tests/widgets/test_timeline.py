@@ -24,7 +24,8 @@ from perfkit.tables import SAMPLES
 from perfkit.widgets import timeline
 from perfkit.widgets.choice import Explorer
 from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable, zoomable
-from perfkit.widgets.timeline_data import Dossiers, projected
+from perfkit.widgets.timeline_data import projected
+from perfkit.widgets.timeline_search import Dossiers
 
 
 def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
@@ -52,7 +53,8 @@ def test_many_are_drawn_as_bins(tmp_path: Path) -> None:
 def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int) -> None:
     """GEMMs and collectives alternate on five streams of each GPU: 40 lanes of 320 bins are more than 20,000 rows.
 
-    Switched-on lanes share the room. However coarse the bins, a lane's busy time is that of its kernels: 0.8.
+    Switched-on lanes share the room. However coarse the bins, a lane's busy time is that of its kernels: 0.8. Of 80
+    streams those of a GPU share a lane, unless it is opened; there each lies on a level of its own.
     """
     places = [{"rank": r, "gpu": g, "stream": s} for r in range(ranks) for g in range(gpus) for s in range(5)]
     alternating = [
@@ -66,10 +68,19 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
         bins = rows(view, "bins")
         lanes = {label: n for n, label in enumerate(labels(view))}
         assert len(bins) <= MOST_ROWS
-        assert 40 == len([label for label in lanes if "stream" in label])
+        assert (40 if ranks == 1 else 16) == len([label for label in lanes if "stream" in label])
         first = [row for row in bins if 0 == row["lane"]]
         busy = sum(row["busy"] * row["d"] for row in first) / 1000
         assert 700 * 800 == pytest.approx(busy, rel=0.01)
+    if ranks > 1:
+        shared = "rank 3 · GPU 0 · 5 streams"
+        assert "group" == next(lane["type"] for lane in view.picture.drawing["lanes"] if lane["label"] == shared)
+        view.picture.arranged = {"opened": [shared]}
+        at = labels(view).index(shared)
+        assert [f"rank 3 · GPU 0 · stream {s}" for s in range(5)] == labels(view)[at + 1 : at + 6]
+        looked(view, 10_000, 12_000)
+        spans = [row for row in rows(view, "spans") if row["label"] == shared]
+        assert {(n, 5) for n in range(5)} == {(s["level"], view.picture.drawing["lanes"][at]["levels"]) for s in spans}
 
 
 def test_a_gesture_sets_the_window(tmp_path: Path) -> None:
