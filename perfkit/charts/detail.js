@@ -11,7 +11,7 @@ const STYLE = `
 .perfkit-timeline canvas { display: block; width: 100%; touch-action: pan-y; cursor: crosshair; }
 .perfkit-timeline button, .perfkit-timeline input { font: inherit; color: inherit; background: transparent;
     border: 1px solid #808080; border-radius: 3px; padding: 1px 7px; margin: 2px 3px 2px 0; }
-.perfkit-timeline input { width: 210px; }
+.perfkit-timeline input { width: 260px; }
 .perfkit-timeline-title { font-weight: 600; font-size: 14px; }
 .perfkit-timeline-tip { position: absolute; display: none; z-index: 9; pointer-events: none; max-width: 420px;
     padding: 4px 7px; border: 1px solid #808080; white-space: pre-line; overflow-wrap: anywhere;

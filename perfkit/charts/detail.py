@@ -57,7 +57,7 @@ BESIDE_COLOURS: dict[str, str] = {
     "call": DETAIL_COLOURS["host_code"],
     "os_call": DETAIL_COLOURS["system"],
     "range": GREY,
-    "projected": "#276B71",
+    "projected": "#8A5A00",
     "operator": "#394B74",
     "python": "#5D4E45",
     "collective": KIND_COLOURS["communication"],
