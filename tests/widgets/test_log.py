@@ -58,7 +58,6 @@ def aged(path: Path) -> Path:
 
 
 def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path) -> None:
-    """It begins at the end and stays there as lines are added; no copy of it is kept."""
     view = opened(str(log))
     assert (1, [90, 91]) == (view.slider.value, seen(view))
     assert "gpu.csv: 1.00 s of 1.00 s; press Play to follow it" == view.status.value
@@ -71,7 +70,6 @@ def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path) ->
 
 
 def test_looks_back_while_a_log_is_written(watched: None, log: Path) -> None:
-    """A slider that was moved back stays there while the log grows, until it is moved to the end."""
     query(log, *moments(4))
     view = opened(log)
     view.slider.value = 2
@@ -106,7 +104,6 @@ def test_stop_changes_nothing(watched: None, log: Path) -> None:
 
 
 def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
-    """A second GPU whose line comes late is seen though the end is where it was."""
     rows = moments(2)
     query(log, *rows[:3])
     view = opened(log)
@@ -118,7 +115,6 @@ def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
 
 
 def test_waits_for_the_first_line(watched: None, log: Path) -> None:
-    """A log with a header only says so until a line comes."""
     query(log)
     view = opened(log)
     assert "No readings" == picture(view)["title"]["text"]
@@ -129,7 +125,6 @@ def test_waits_for_the_first_line(watched: None, log: Path) -> None:
 
 
 def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
-    """What was read stays, with a word on why there is nothing new."""
     view = opened(log)
     log.unlink()
     view.play.value = 1
@@ -138,7 +133,6 @@ def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
 
 
 def test_a_long_log_is_read_less_often(watched: None, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a reading the file rests for a multiple of the time that it took."""
     monkeypatch.setattr(live, "REST", 1e9)
     view = opened(log)
     query(log, *moments(4))
@@ -147,7 +141,6 @@ def test_a_long_log_is_read_less_often(watched: None, log: Path, monkeypatch: py
 
 
 def test_nothing_new_is_not_drawn(watched: None, log: Path) -> None:
-    """A tick in which the log did not grow leaves the picture as it is."""
     view = opened(log)
     before = view.picture.outputs
     view.play.value = 1
@@ -155,13 +148,11 @@ def test_nothing_new_is_not_drawn(watched: None, log: Path) -> None:
 
 
 def test_names_are_shown_as_text(watched: None, tmp_path: Path) -> None:
-    """A file's name can be hostile."""
     view = opened(query(tmp_path / "<img src=x>.csv", *moments(2)))
     assert view.status.value.startswith("&lt;img src=x&gt;.csv: ")
 
 
 def test_is_shown_as_a_widget(watched: None, log: Path) -> None:
-    """A notebook shows the controls above the picture."""
     view = opened(log)
     shown = view._repr_mimebundle_()
     assert view.view.model_id == shown["application/vnd.jupyter.widget-view+json"]["model_id"]
@@ -169,7 +160,6 @@ def test_is_shown_as_a_widget(watched: None, log: Path) -> None:
 
 
 def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
-    """A file that nobody writes any more, or a folder, is shown whole."""
     aged(log)
     for source in (log, log.parent):
         assert isinstance(live_monitor(source), alt.VConcatChart)
@@ -177,7 +167,6 @@ def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
 
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(get_parent=dict)])
 def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.MonkeyPatch, shell: Any) -> None:
-    """A program, a shell without notebook, or papermill, which answers no questions, gets the chart of all of it."""
     monkeypatch.setattr(live, "get_ipython", lambda: shell)
     chart = live_monitor(log)
     assert isinstance(chart, alt.VConcatChart)
@@ -185,7 +174,6 @@ def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.
 
 
 def test_other_files_are_refused(watched: None, tmp_path: Path) -> None:
-    """A path where nothing is, and a fresh file of another kind are named."""
     with pytest.raises(ReadError, match=r"none\.csv: no such file"):
         live_monitor(tmp_path / "none.csv")
     (tmp_path / "letter.txt").write_text("Dear reader")

@@ -29,7 +29,6 @@ from perfkit.widgets.timeline_search import Dossiers
 
 
 def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
-    """Three kernels and a copy; each with its call, the copy with its size."""
     _, view = opened(tmp_path, table())
     assert "GPU 0: 4 operations in 24.0 ms" == title(view)
     found = {(row["name"], row["call"]) for row in operations(view)}
@@ -42,7 +41,6 @@ def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
 
 
 def test_many_are_drawn_as_bins(tmp_path: Path) -> None:
-    """One operation more than can be told apart: bins, and not one interval."""
     chooser, view = opened(tmp_path, table(MOST))
     assert ([], True) == (operations(view), len(rows(view, "bins")) > 300)
     chooser.window = (0, 100 * MS)
@@ -217,7 +215,6 @@ def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
 
 
 def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
-    """`outer` spans the calls of all three, `inner` none; a call has its own."""
     _, view = opened(tmp_path, table())
     view.beside["API calls"].value = view.beside["NVTX ranges"].value = True
     owned = {}
@@ -237,7 +234,6 @@ def test_a_click_on_a_copy_shows_it(tmp_path: Path) -> None:
 
 
 def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
-    """No operation in the window, and a choice that leaves nothing: said in place of the picture, escaped."""
     chooser, view = opened(tmp_path, table())
     chooser.window = (7 * MS, 7 * MS + 5)
     assert ("none", True) == (view.picture.layout.display, "No kernel or copy ran" in view.said.value)
@@ -249,7 +245,6 @@ def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_run_without_operations_says_so(tmp_path: Path) -> None:
-    """Ranges alone: a sentence, and the ranges once they are switched on."""
     _, view = opened(tmp_path, {"RANGES": table()["RANGES"]})
     assert "No kernel or copy ran" in view.said.value
     view.beside["NVTX ranges"].value = True
@@ -257,7 +252,6 @@ def test_a_run_without_operations_says_so(tmp_path: Path) -> None:
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
-    """In the cards as text; in the picture they are data."""
     _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
     gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
     assert HOSTILE not in view.known.value
@@ -265,7 +259,6 @@ def test_hostile_names_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_choice_is_drawn_once(tmp_path: Path) -> None:
-    """Selection and problem change together: one picture."""
     chooser, view = opened(tmp_path, table())
     drawn: list[Any] = []
     view.picture.observe(drawn.append, "drawing")
@@ -275,7 +268,6 @@ def test_a_choice_is_drawn_once(tmp_path: Path) -> None:
 
 
 def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bars at once, and a click is answered once the calls are there: then the bars have them too."""
     monkeypatch.setattr(timeline, "MANY", 0)
     read = Event()
     found = run_of(tmp_path, table())
@@ -304,7 +296,6 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
 
 
 def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bars are there without them."""
     found = run_of(tmp_path, table())
     whole = type(found).table
 
@@ -325,7 +316,6 @@ SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
 
 
 def test_dossiers_agree_with_the_analysis() -> None:
-    """Every sixth kernel of the sample alone, counters, operator and all: its row of the dossier of all kernels."""
     run = perfkit.load(SAMPLE)
     seen, lanes = select(run), Lanes(run.kernels, run.copies)
     traced = seen.framework
@@ -344,7 +334,6 @@ def test_dossiers_agree_with_the_analysis() -> None:
 
 
 def test_lanes_are_kept(run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another explorer of the run begins with the same lanes; what is stored otherwise is nothing."""
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
     explorer = Explorer(run, show="")
     view = zoomable(explorer)
