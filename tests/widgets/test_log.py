@@ -57,7 +57,7 @@ def aged(path: Path) -> Path:
     return path
 
 
-def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path) -> None:
+def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = opened(str(log))
     assert (1, [90, 91]) == (view.slider.value, seen(view))
     assert "gpu.csv: 1.00 s of 1.00 s; press Play to follow it" == view.status.value
@@ -66,6 +66,19 @@ def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path) ->
     query(log, *moments(4))
     view.play.value = 1
     assert (3, [90, 91, 92, 93]) == (view.slider.value, seen(view))
+    before = view.picture.outputs
+    view.play.value = 2  # nothing new
+    query(log, *moments(6))
+    view.play.value = 0  # Stop, which is no step
+    assert before is view.picture.outputs
+    monkeypatch.setattr(live, "REST", 1e9)
+    view.play.value = 3
+    query(log, *moments(8))
+    view.play.value = 4  # after a reading the file rests for a multiple of the time that it took
+    assert 5 == view.slider.max
+    bundle = view._repr_mimebundle_()
+    assert view.view.model_id == bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
+    assert isinstance(view.view.children[0], ipywidgets.HBox)
     assert [] == list(cache.iterdir())
 
 
@@ -92,15 +105,6 @@ def test_slider_and_span_choose_what_is_seen(watched: None, tmp_path: Path) -> N
     view.span.value = "last min"
     domain = picture(view)["vconcat"][0]["encoding"]["x"]["scale"]["domain"]
     assert [90, 150] == [round(edge, 6) for edge in domain]
-
-
-def test_stop_changes_nothing(watched: None, log: Path) -> None:
-    """The button to stop sets Play's ticks to 0: the log is not read again."""
-    view = opened(log)
-    view.play.value = 4
-    query(log, *moments(4))
-    view.play.value = 0
-    assert 1 == view.slider.max
 
 
 def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
@@ -132,31 +136,9 @@ def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
     assert "cannot be read (No such file or directory)" in view.status.value
 
 
-def test_a_long_log_is_read_less_often(watched: None, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "REST", 1e9)
-    view = opened(log)
-    query(log, *moments(4))
-    view.play.value = 1
-    assert 1 == view.slider.max
-
-
-def test_nothing_new_is_not_drawn(watched: None, log: Path) -> None:
-    view = opened(log)
-    before = view.picture.outputs
-    view.play.value = 1
-    assert before is view.picture.outputs
-
-
 def test_names_are_shown_as_text(watched: None, tmp_path: Path) -> None:
     view = opened(query(tmp_path / "<img src=x>.csv", *moments(2)))
     assert view.status.value.startswith("&lt;img src=x&gt;.csv: ")
-
-
-def test_is_shown_as_a_widget(watched: None, log: Path) -> None:
-    view = opened(log)
-    shown = view._repr_mimebundle_()
-    assert view.view.model_id == shown["application/vnd.jupyter.widget-view+json"]["model_id"]
-    assert isinstance(view.view.children[0], ipywidgets.HBox)
 
 
 def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:

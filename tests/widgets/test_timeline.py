@@ -115,6 +115,13 @@ def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
     assert [0, 1] == [found["NVTX · thread 1", name]["level"] for name in ("outer", "inner")]
     view.beside["API calls"].value = False
     assert "CUDA calls · thread 1" not in labels(view)
+    # start/end ranges have no depth, and those that overlap must not hide each other
+    each = [(0, 10), (5, 15), (12, 20), (30, 40)]
+    lone = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)} for a, b in each]
+    _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*lone)})
+    view.beside["NVTX ranges"].value = True
+    levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
+    assert {"0": 0, "5": 1, "12": 2, "30": 0} == levels
 
 
 def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
@@ -126,16 +133,6 @@ def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
     }
     (row,) = projected(found["RANGES"], found["KERNELS"], found["API_CALLS"]).to_dict("records")
     assert ("step", 50, 50, 0) == tuple(row[c] for c in ("name", "start_ns", "dur_ns", "row"))
-
-
-def test_ranges_that_overlap_do_not_hide_each_other(tmp_path: Path) -> None:
-    """Start/end ranges have no depth: 0 to 10, 5 to 15 and 12 to 20 ms lie on levels 0, 1 and 2, and 30 to 40 on 0."""
-    each = [(0, 10), (5, 15), (12, 20), (30, 40)]
-    found = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)} for a, b in each]
-    _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*found)})
-    view.beside["NVTX ranges"].value = True
-    levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
-    assert {"0": 0, "5": 1, "12": 2, "30": 0} == levels
 
 
 def test_metrics_are_lines_on_the_same_axis(tmp_path: Path) -> None:
@@ -184,13 +181,6 @@ def _jumped(view: Zoomable, by: int) -> str:
     return {2: "k0", 12: "k1", 22: "k2"}[start // MS]
 
 
-def test_lanes_keep_their_place_where_they_rest(tmp_path: Path) -> None:
-    """At the second kernel stream 9 has nothing to do, and a lane all the same."""
-    chooser, view = opened(tmp_path, table())
-    chooser.window = (12 * MS, 13 * MS)
-    assert ["GPU 0 · stream 7", "GPU 0 · stream 9"] == labels(view)
-
-
 def test_many_calls_are_bins_and_of_many_ranges_the_longest_are_seen(tmp_path: Path) -> None:
     """From 2 ms on: the 999 calls fill bins; of 3,599 ranges all but one are shorter than a pixel."""
     found = table(1000)
@@ -212,6 +202,12 @@ def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
     assert all(part in text for part in ("This launch", "0.012000000 s", "cudaLaunchKernel", "queue (ms)", "33.3"))
     line = {"start": 8 * MS, "took": MS, "text": "queued 1.00 ms", "lane": "CUDA calls · thread 1"}
     assert line == view.picture.chosen["arrow"]
+    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)  # 4,000 bytes in 1 ms; no call is recorded
+    assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
+    _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
+    gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
+    assert HOSTILE not in view.known.value
+    assert HOSTILE in view.picture.drawing["names"]
 
 
 def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
@@ -226,13 +222,6 @@ def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
     assert "What it launched on the GPU" in view.known.value
 
 
-def test_a_click_on_a_copy_shows_it(tmp_path: Path) -> None:
-    """4,000 bytes in 1 ms are 4 MB/s; no call is recorded."""
-    _, view = opened(tmp_path, table())
-    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)
-    assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
-
-
 def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
     chooser, view = opened(tmp_path, table())
     chooser.window = (7 * MS, 7 * MS + 5)
@@ -242,29 +231,17 @@ def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
     assert HOSTILE not in view.said.value
     chooser.kernels, chooser.window = "", ()
     assert (None, "") == (view.picture.layout.display, view.said.value)
-
-
-def test_a_run_without_operations_says_so(tmp_path: Path) -> None:
+    drawn: list[Any] = []
+    view.picture.observe(drawn.append, "drawing")
+    chooser.kernels = "nothing of this name"
+    chooser.kernels = "k1"  # selection and problem change together: one picture
+    assert 1 == len(drawn)
+    chooser.window = (12 * MS, 13 * MS)  # stream 9 has nothing to do, and a lane all the same
+    assert ["GPU 0 · stream 7", "GPU 0 · stream 9"] == labels(view)
     _, view = opened(tmp_path, {"RANGES": table()["RANGES"]})
     assert "No kernel or copy ran" in view.said.value
     view.beside["NVTX ranges"].value = True
     assert ("", ["NVTX · thread 1"]) == (view.said.value, labels(view))
-
-
-def test_hostile_names_are_escaped(tmp_path: Path) -> None:
-    _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
-    gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
-    assert HOSTILE not in view.known.value
-    assert HOSTILE in view.picture.drawing["names"]
-
-
-def test_a_choice_is_drawn_once(tmp_path: Path) -> None:
-    chooser, view = opened(tmp_path, table())
-    drawn: list[Any] = []
-    view.picture.observe(drawn.append, "drawing")
-    chooser.kernels = "nothing of this name"
-    chooser.kernels = "k1"
-    assert 1 == len(drawn)
 
 
 def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
