@@ -113,6 +113,7 @@ class Levels:
         self._launching = Later(lambda: Launching(self.run.api_calls))
         self._sources = {name: Later(partial(self._sorted, name)) for name in BESIDE}
         self._streams: dict[tuple[tuple[int, ...], ...], tuple[pd.DataFrame, int]] = {}
+        self._lanes: dict[tuple[tuple[Any, ...], ...], pd.DataFrame] = {}  # those drawn last
         self.opened: tuple[str, ...] = ()  # labels of lanes of several streams that are seen one by one, too
         self.is_lacking = False
         if self._is_large:
@@ -161,7 +162,10 @@ class Levels:
         count = self.lanes.count(window=window, ranks=ranks, gpus=gpus, names=names)
         counted = f"{count:,} operation{'s' if count > 1 else ''}" if count else NONE
         streams, every = self._streams_of(tuple(ranks), tuple(gpus))
-        lanes = arranged(streams, self.opened)
+        asked = (*map(tuple, (ranks, gpus)), self.opened)
+        if asked not in self._lanes:
+            self._lanes = {asked: arranged(streams, self.opened)}
+        lanes = self._lanes[asked]
         labels = lanes.drop_duplicates("lane")["label"].tolist()
         note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
         shared = frozenset(lanes.loc[lanes["levels"] > 1, "label"])
@@ -392,16 +396,23 @@ class Zoomable:
         }
         picked |= {"label": gesture["lane"], "name": elided(str(span["name"]), LONGEST)}
         if table == "OPERATIONS":
-            shown, picked["arrow"] = self._operation(number, seen, launching)
+            shown, picked["arrow"] = self._operation(number, launching)
         elif table:
             shown, picked["owned"] = self._owner(table, number, span, seen)
         else:
             shown = {}
+        self._tell(shown)
+        self.picture.chosen = picked
+        if table == "OPERATIONS" and number >= 0:  # which takes seconds of millions of launches
+            name = str(self.explorer.run.kernels["name"].iloc[number])
+            every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
+            self._tell({**shown, every: self.levels.dossiers.of(name, seen, self.window)})
+
+    def _tell(self, shown: dict[str, pd.DataFrame]) -> None:
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
         self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
-        self.picture.chosen = picked
 
-    def _operation(self, row: int, seen: Selection, launching: Launching) -> tuple[dict[str, pd.DataFrame], Any]:
+    def _operation(self, row: int, launching: Launching) -> tuple[dict[str, pd.DataFrame], Any]:
         """Return what is known of a row of KERNELS, or, from -1 down, of COPIES, and the line to its call."""
         run, is_copy = self.explorer.run, row < 0
         frame = (run.copies if is_copy else run.kernels).iloc[[-1 - row if is_copy else row]]
@@ -415,10 +426,7 @@ class Zoomable:
             arrow["lane"] = self.levels.lane_of("API calls", one)
         if is_copy:
             return {"This copy": copied(run, -1 - row, launching)}, arrow
-        launch = launched(run, row, launching)
-        name = str(launch["name"].iloc[0])
-        every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
-        return {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}, arrow
+        return {"This launch": launched(run, row, launching)}, arrow
 
     def _owner(
         self, table: str, row: int, span: pd.Series, seen: Selection
@@ -442,6 +450,7 @@ class Zoomable:
         self._asked, self._found, self._place, problem = text, None, 0, ""
         seen = self.explorer.selection
         if text.strip() and seen is not None:
+            self.picture.found = {"said": "searching …", "text": text}  # of millions of rows it takes seconds
             try:
                 self._found = timeline_search.matches(self.explorer.run, timeline_search.query(text), seen)
             except re.error as e:

@@ -89,7 +89,7 @@ class Matches:
 def matches(run: Run, asked: Query, seen: Selection) -> Matches:
     """Return what matches in the tables of a run, on the chosen ranks and GPUs."""
     rows = {name: _matching(run, name, asked, seen) for name in TABLES}
-    frames = [run.table(name).take(found) for name, found in rows.items()]
+    frames = [run.table(name)[["start_ns", "dur_ns"]].take(found) for name, found in rows.items()]
     start, dur = (np.concatenate([f[c].to_numpy(np.int64) for f in frames]) for c in ("start_ns", "dur_ns"))
     order = np.argsort(start + dur // 2, kind="stable")
     return Matches(rows, start[order], dur[order])

@@ -59,14 +59,21 @@ def test_a_click_on_a_row_moves_the_explorer(page: Page) -> None:
     page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)
     steps = "Steps, as far as they were found; click a row to see it"
     gaps = "Idle gaps, the longest first, and the range and call they fall in"
-    windows = []
-    for caption in (steps, gaps):
-        page.tab.locator(f'[aria-label="{caption}"] tbody tr').first.click(timeout=LIMIT)
+
+    def led(place: str, *before: list[int]) -> list[int]:
+        page.tab.locator(place).first.click(timeout=LIMIT)
         for _ in range(60):
             page.tab.wait_for_timeout(500)
-            if (window := exploring.ask("list(seen.window)")) not in ([], *windows):
+            if (window := exploring.ask("list(seen.window)")) not in ([], *before):
                 break
-        windows.append(window)
+        return list(window)
+
+    found = led("[data-leads] em")
+    at = exploring.ask("[f.seen_at for f in __import__('perfkit').diagnosis.findings(seen.run) if f.seen_at][0]")
+    assert found[0] <= at[0] < at[0] + at[1] <= found[1]
+    exploring.ask("seen.choose(window=()) or 0")
+    windows = [led(f'[aria-label="{steps}"] tbody tr', found)]
+    windows.append(led(f'[aria-label="{gaps}"] tbody tr', *windows))
     first = exploring.ask("[int(seen.steps.iloc[0].start_ns), int(seen.steps.iloc[0].dur_ns)]")
     assert [first[0], sum(first)] == windows[0]
     assert windows[0][0] <= windows[1][0] < windows[1][1] <= windows[0][1]
