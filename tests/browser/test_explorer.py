@@ -37,7 +37,6 @@ LEAST_CONTRAST = 4.5  # of text and paper: WCAG 2.1, success criterion 1.4.3
 
 @pytest.fixture(scope="module")
 def opened(chromium: Any, lab: Lab) -> Iterator[Page]:
-    """A notebook that has run, with an explorer of the capture."""
     make.capture(lab.folder / "two.sqlite", kernels=KERNELS, shape=make.Shape(gpus=2, processes=2))
     page = Page(chromium.new_page(), lab)
     page.tab.set_viewport_size({"width": 1400, "height": 1300})
@@ -61,7 +60,6 @@ def explorer(opened: Page, shots: Path | None, request: pytest.FixtureRequest) -
 
 
 def count(title: str) -> int:
-    """The number of operations in a title of the timeline."""
     return int(re.search(r"([\d,]+) operation", title)[1].replace(",", ""))  # type: ignore[index]
 
 
@@ -204,8 +202,6 @@ def test_gestures(explorer: Exploring) -> None:
 
 
 def _with(key: str, tab: Any) -> Any:
-    """The wheel with a key held down."""
-
     def turn(across: float, down: float) -> None:
         tab.keyboard.down(key)
         tab.mouse.wheel(across, down)

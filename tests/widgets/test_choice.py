@@ -146,7 +146,6 @@ def test_a_choice_that_leaves_nothing_is_a_sentence(run: Run, choice: dict[str, 
 
 
 def test_a_gpu_of_another_rank_is_a_sentence(tmp_path: Path) -> None:
-    """GPU 1 is the run's, but not rank 0's."""
     work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
     live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
     live.choose(ranks=[0], gpus=[0, 1])
@@ -154,7 +153,6 @@ def test_a_gpu_of_another_rank_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_jumps_to_a_step(run: Run) -> None:
-    """Step 3 lasts from 60 ms to 80 ms; there is no step 5."""
     live = Explorer(run)
     live.jump(3)
     assert (60 * MS, 80 * MS) == live.window
@@ -181,7 +179,6 @@ def test_runs_without_a_timeline(tmp_path: Path) -> None:
 
 
 def _launches(*names: str) -> pd.DataFrame:
-    """LAUNCHES with these names."""
     rows = {column.name: 0 for column in LAUNCHES.columns}
     texts = {column.name: "" for column in LAUNCHES.columns if column.dtype in ("string", "category")}
     own = [{"launch": n, "name": name, "full_name": name} for n, name in enumerate(names)]

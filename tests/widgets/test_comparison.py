@@ -21,7 +21,6 @@ PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths",
 
 
 def two(names: dict[str, int]) -> Run:
-    """Two kernels of each name, one on each of two GPUs, that take so many ns."""
     rows = [
         {"start_ns": 1000 * n, "dur_ns": length, "gpu": gpu, "name": name, "family": "gemm"}
         for n, (name, length) in enumerate(names.items())
@@ -31,7 +30,6 @@ def two(names: dict[str, int]) -> Run:
 
 
 def html(view: Shown) -> str:
-    """All of a view as a page has it."""
     return "".join(bundle(part).get("text/html", "") for part in view.parts)
 
 

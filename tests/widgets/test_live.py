@@ -27,37 +27,31 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """No cell has made a view before."""
     widgets_live._MADE.clear()
     yield
     widgets_live._MADE.clear()
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *, cell: str = "", run: str = "", person: bool = True) -> None:
-    """Let a cell be run, by a person or not."""
     request = {"content": {"allow_stdin": person}, "metadata": {"cellId": cell}, "header": {"msg_id": run}}
     monkeypatch.setattr(widgets_live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request))
 
 
 def choice(kernels: str = "") -> perfkit.Selection:
-    """A choice of nothing, with a name."""
     chosen = perfkit.select(Run([]))
     chosen.pattern = kernels
     return chosen
 
 
 def named(view: perfkit.Selection) -> list[Part]:
-    """The name of the choice."""
     return [view.pattern]
 
 
 def html(live: Live) -> list[str]:
-    """What the page holds of each part."""
     return [output.outputs[0]["data"]["text/html"] for output in live.view.children[2:]]
 
 
 def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, Any]]:
-    """What a notebook stores of a view."""
     stored: list[dict[str, Any]] = []
     monkeypatch.setattr("IPython.display.display", lambda data, raw: stored.append(data) if raw else None)
     view._ipython_display_()

@@ -22,7 +22,6 @@ from perfkit.widgets.live import LiveMonitor, live_monitor
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that grows is read again without a rest."""
     monkeypatch.setattr(live, "REST", 0)
 
 
@@ -33,14 +32,12 @@ def log(tmp_path: Path) -> Path:
 
 
 def opened(source: str | Path) -> LiveMonitor:
-    """The view of a log."""
     view = live_monitor(source)
     assert isinstance(view, LiveMonitor)
     return view
 
 
 def picture(view: LiveMonitor) -> dict[str, Any]:
-    """The specification that is seen."""
     (output,) = view.picture.outputs
     json.dumps(output)
     return dict(output["data"][MIME])
@@ -52,7 +49,6 @@ def seen(view: LiveMonitor) -> list[float]:
 
 
 def aged(path: Path) -> Path:
-    """A file that was changed an hour ago."""
     os.utime(path, (time.time() - 3600,) * 2)
     return path
 
@@ -97,7 +93,6 @@ def test_looks_back_while_a_log_is_written(watched: None, log: Path) -> None:
 
 
 def test_slider_and_span_choose_what_is_seen(watched: None, tmp_path: Path) -> None:
-    """Of 240 s the last minute before 150 s is seen."""
     (row,) = moments(1, gpus=1)
     minutes = [(f"2026/01/01 00:0{minute}:00.000", *row[1:]) for minute in range(5)]
     view = opened(query(tmp_path / "gpu.csv", *minutes))

@@ -147,7 +147,6 @@ def test_steps_of_a_large_run_are_found_when_asked_for(run: Run, monkeypatch: py
 
 
 def test_status_says_what_is_chosen(run: Run) -> None:
-    """Softmax ran once, for 1 ms; what is not there is a sentence."""
     live = Explorer(run)
     live.kernels = "softmax"
     said = "kernels matching &#x27;softmax&#x27;. Kernel names: 1; launches: 1; their time, added up: 1.00 ms."
@@ -267,7 +266,6 @@ def command(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def pressed(explorer: Explorer) -> Any:
-    """The button's part, after a press and the end of what it began."""
     part = explorer.view.reporting
     part.button.click()
     thread = part.thread

@@ -174,7 +174,6 @@ def test_search_marks_counts_and_jumps(tmp_path: Path) -> None:
 
 
 def _jumped(view: Zoomable, by: int) -> str:
-    """The kernel that the next match is."""
     at = (view.window[0] + view.window[1]) // 2 if view.explorer.window else view.whole[0]
     gesture(view, FIND, step=by, at=at - view.whole[0])
     start = view.picture.chosen["start"] + view.whole[0]

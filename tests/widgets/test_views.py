@@ -50,13 +50,11 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def mlp() -> Run:
-    """A timeline, counters and a framework's trace of one GPU."""
     return perfkit.load(DATA / "mlp_a100")
 
 
 @pytest.fixture(scope="module")
 def dlrm() -> Run:
-    """Call paths."""
     return perfkit.load(DATA / "dlrm_h100")
 
 
@@ -124,12 +122,7 @@ REFUSED = [
     ("gaps", graphs, (), ["perfkit cannot tell when the GPU was idle: "]),
     ("gaps", lambda: small(1000), (10, 90), ["No GPU was idle in what is chosen (all GPUs, 1e-08 s to 9e-08 s, all k"]),
     ("ranks", small, (), ["The run has one rank and no collective."]),
-    (
-        "machine",
-        lambda: recorded(DEVICES=devices("A100", "H100")),
-        (),
-        ["The run has GPUs of several kinds (A100, H"],
-    ),
+    ("machine", lambda: recorded(DEVICES=devices("A100", "H100")), (), ["The run has GPUs of several kinds (A100, H"]),
     (
         *("transfers", lambda: recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6})), ()),
         ["No copy is of 64 KiB or less.", "No asynchronous copy has to wait because its memory is pageable."],
@@ -319,7 +312,6 @@ SECOND = 1_000_000_000
 
 
 def medians(run: Run, **choice: Any) -> list[float]:
-    """The step times of the first log, ms."""
     return [step / 1e6 for step in machine.trainings(chosen(run, ranks=[0], **choice))["step_ns"]]
 
 
@@ -332,7 +324,6 @@ def logs(tmp_path: Path) -> Run:
 
 
 def tables(view: Shown) -> str:
-    """The text of a view's tables."""
     return "".join(bundle(part)["text/html"] for part in view.parts if isinstance(part, Table))
 
 
