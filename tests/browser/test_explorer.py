@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from browser.exploring import BOX, FRAMES, LIMIT, OVERVIEW, ROOT, TIMELINE, Exploring
 from browser.lab import Lab, Page
 
 import make
-from perfkit.report.notebooks import collect, execute
 
 KERNELS = 20_000
 NOTEBOOK = """
@@ -132,26 +130,6 @@ def test_click_shows_the_dossier(explorer: Exploring) -> None:
     assert name in shown.inner_text()
     assert correlation in shown.inner_text()
     assert 1 == explorer.tab.locator(f"{BOX} table", has_text=f"All launches of {name} in these").count()
-
-
-def test_copied_parameters_give_the_same_figures(explorer: Exploring, tmp_path: Path) -> None:
-    """papermill, given the parameters that are shown for GPU 1 and a window, finds what the explorer's choice holds."""
-    explorer.mark("GPUs", "1")
-    explorer.until_title("When GPU 1 worked", OVERVIEW)
-    explorer.drag(OVERVIEW, 0.5, 0.6)
-    explorer.until_said("Chosen: GPU 1, 1.0")
-    explorer.press("Copy as parameters")
-    text = explorer.tab.locator(f"{BOX} textarea")
-    text.wait_for()
-    explorer.tab.wait_for_function(f"document.querySelector('{BOX} textarea').value.includes('gpus: [1]')")
-    parameters = yaml.safe_load(text.input_value().partition("# in a file FILE.yaml")[2].partition("\n")[2])
-    explorer.press("Copy as parameters")
-    assert [*explorer.ask("explorer.window")] == parameters["window"]
-    figures = json.loads(explorer.ask("figures()"))
-    notebooks = execute(["3_system"], parameters, done=lambda _: None)
-    found = collect(notebooks.items()).figures
-    assert 5 < len(figures)
-    assert figures == {name: _as_found(found[name]) for name in figures}
 
 
 def test_report_of_the_window(explorer: Exploring, lab: Lab) -> None:

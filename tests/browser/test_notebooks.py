@@ -61,7 +61,7 @@ def test_a_click_on_a_row_moves_the_explorer(page: Page) -> None:
     gaps = "Idle gaps, the longest first, and the range and call they fall in"
 
     def led(place: str, *before: list[int]) -> list[int]:
-        page.tab.locator(place).first.click(timeout=LIMIT)
+        page.tab.locator(place).first.dispatch_event("click", timeout=LIMIT)  # a view that follows never rests
         for _ in range(60):
             page.tab.wait_for_timeout(500)
             if (window := exploring.ask("list(seen.window)")) not in ([], *before):
@@ -97,15 +97,6 @@ def test_baseline_of_logs(page: Page, shots: Path | None) -> None:
     Exploring(page.tab).mark("ranks", "1")
     page.until_rows(medians, 1)
     assert "\n1\t4\t504\t" in page.text(medians)  # the log, its GPUs, its median step in ms
-
-
-def test_baseline_without_a_choice(page: Page) -> None:
-    log = written(page.lab.folder / "all_reduce.txt", table())
-    page.run(page.lab.copy("1_baseline", "baseline_alone", profile=str(log)))
-    assert [] == page.errors()
-    assert Exploring(page.tab).said.startswith("Nothing can be chosen")
-    assert 0 == page.tab.locator(".perfkit-explorer option:visible").count()
-    assert 2 == page.rows("Bus bandwidth of the largest messages")
 
 
 def test_comparison_follows(page: Page, shots: Path | None) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pandas as pd
 import pytest
 import traitlets
@@ -29,7 +28,7 @@ from perfkit.names.families import FAMILIES
 from perfkit.profile import Profile
 from perfkit.run import Run, load
 from perfkit.tables import LAUNCHES
-from perfkit.widgets import choice
+from perfkit.widgets import choice, page
 from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
 
 pytestmark = pytest.mark.usefixtures("page_of_tests")
@@ -49,18 +48,14 @@ def test_begins_with_the_selection_it_is_given(run: Run, watched: None) -> None:
     live = explorer(perfkit.select(run, **CHOICE))
     assert isinstance(live, Explorer)
     assert CHOICE == live.parameters
+    given = explorer(run, baseline=run.profiles[0].path.parent / "before", peaks="")
+    given.view.copy.click()
+    lines = given.view.parameters.value.splitlines()
+    before = f"{run.profiles[0].path.parent.resolve()}/before"  # what was not given has no line
+    assert lines[1].endswith(f" --baseline {before}")
+    assert {f'baseline = "{before}"', f'baseline: "{before}"'} < {*lines}
+    assert "peaks" not in given.view.parameters.value
     assert ["sgemm_nt"] == live.selection.kernels["name"].tolist()
-
-
-def test_knows_what_the_notebook_was_given(run: Run, watched: None, tmp_path: Path) -> None:
-    live = explorer(run, baseline=tmp_path / "before", peaks="")
-    assert isinstance(live, Explorer)
-    live.view.copy.click()
-    lines = live.view.parameters.value.splitlines()
-    assert lines[1].endswith(f" --baseline {tmp_path.resolve()}/before")
-    assert f'baseline = "{tmp_path.resolve()}/before"' in lines
-    assert f'baseline: "{tmp_path.resolve()}/before"' in lines
-    assert "peaks" not in live.view.parameters.value
 
 
 SAME = [{"ranks": [1]}, {"gpus": [1], "window": [0, 45 * MS]}, {"kernels": "SGEMM_n?"}]
@@ -145,24 +140,6 @@ def test_a_choice_that_leaves_nothing_is_a_sentence(run: Run, choice: dict[str, 
     assert ("", True) == (live.problem, live.selection is not None)
 
 
-def test_a_gpu_of_another_rank_is_a_sentence(tmp_path: Path) -> None:
-    work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
-    live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
-    live.choose(ranks=[0], gpus=[0, 1])
-    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (live.selection, live.problem)
-
-
-def test_jumps_to_a_step(run: Run) -> None:
-    live = Explorer(run)
-    live.jump(3)
-    assert (60 * MS, 80 * MS) == live.window
-    with pytest.raises(ValueError, match=r"step: 5 is not among the steps that were found \(0 to 4\)"):
-        live.jump(5)
-    live.ranks = [1]
-    with pytest.raises(ValueError, match=r"found \(none: nothing repeats\)"):
-        live.jump(3)
-
-
 def test_runs_without_a_timeline(tmp_path: Path) -> None:
     empty = Explorer(Run([]))
     assert ((), ()) == (empty.offer.ranks, empty.offer.span)
@@ -176,6 +153,11 @@ def test_runs_without_a_timeline(tmp_path: Path) -> None:
     assert ["sgemm"] == counted.selection.launches["name"].tolist()
     counted.kernels = "softmax"
     assert counted.problem.startswith("families: no kernel is of gemm and contains 'softmax'")
+    beside = Explorer(run_of(tmp_path, tables() | {"LAUNCHES": _launches("flash_fwd_kernel")}))
+    beside.kernels = "flash"  # that only the counters saw
+    assert 1 == len(beside.selection.launches)
+    beside.window = (0, MS)
+    assert beside.selection is None
 
 
 def _launches(*names: str) -> pd.DataFrame:
@@ -183,15 +165,6 @@ def _launches(*names: str) -> pd.DataFrame:
     texts = {column.name: "" for column in LAUNCHES.columns if column.dtype in ("string", "category")}
     own = [{"launch": n, "name": name, "full_name": name} for n, name in enumerate(names)]
     return LAUNCHES.make(pd.DataFrame([{**rows, **texts, **row} for row in own]))
-
-
-def test_counters_beside_a_timeline_know_more_kernels(tmp_path: Path) -> None:
-    run = run_of(tmp_path, tables() | {"LAUNCHES": _launches("flash_fwd_kernel")})
-    live = Explorer(run)
-    live.kernels = "flash"
-    assert 1 == len(live.selection.launches)
-    live.window = (0, MS)
-    assert live.selection is None
 
 
 def test_ranks_are_the_profiles(tmp_path: Path) -> None:
@@ -202,6 +175,10 @@ def test_ranks_are_the_profiles(tmp_path: Path) -> None:
     assert (1,) == live.selection.ranks
     assert live.on_lanes is None
     assert live.totals.empty
+    work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
+    live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
+    live.choose(ranks=[0], gpus=[0, 1])
+    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (live.selection, live.problem)
 
 
 CHOICES: list[dict[str, Any]] = [
@@ -214,15 +191,14 @@ CHOICES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("chosen", CHOICES)
-def test_texts_make_the_choice_again(chosen: dict[str, Any]) -> None:
+def test_texts_and_command_make_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (chosen != ALL) == bool(arguments(chosen))
     _, cell, file = texts(chosen, Path("/a b/run")).split("\n\n")
     found: dict[str, Any] = {}
     exec(cell, {}, found)
     assert {"profile": "/a b/run", **chosen} == found == yaml.safe_load(file)
-
-
-@pytest.mark.parametrize("chosen", CHOICES[:4])
-def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    if chosen is CHOICES[-1]:  # which no command can carry
+        return
     read: dict[str, Any] = {}
     monkeypatch.setattr(main.commands["report"], "callback", lambda **options: read.update(options))
     command = texts(chosen, Path("/a b/run")).splitlines()[1]
@@ -232,28 +208,17 @@ def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch:
     assert chosen == {name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen}
 
 
-def test_what_is_not_chosen_is_no_option() -> None:
-    assert [] == arguments(CHOICES[0])
-    assert texts(CHOICES[0], None).startswith("# in a terminal\nperfkit report PATH\n")
-    assert isinstance(main, click.Group)
-
-
 def test_the_path_that_reads_a_run_again(tmp_path: Path) -> None:
     logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
     assert logs[0] == place(load(logs[0]))
     assert tmp_path == place(load(tmp_path)) == place(load(logs))
+    (tmp_path / "letter.sqlite").write_text("Dear reader")  # what cannot be read is left out
+    assert tmp_path == place(run := load(tmp_path)) == place(load(logs))
+    assert logs == [p.path for p in run.profiles]
     query(tmp_path / "c.csv", *moments(2))
     assert place(load(logs)) is None
     assert place(run_of(tmp_path / "absent", tables())) is None
     assert place(Run([])) is None
-
-
-def test_a_folder_with_something_strange_is_the_run_without_it(tmp_path: Path) -> None:
-    logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
-    run = load(logs)
-    (tmp_path / "letter.sqlite").write_text("Dear reader")
-    assert tmp_path == place(run)
-    assert [p.path for p in run.profiles] == [p.path for p in load(tmp_path).profiles]
 
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="files have no such owner and mode")
@@ -367,17 +332,6 @@ Plant = Callable[[Path, pytest.MonkeyPatch], None]
 PLANTS: list[Plant] = [of_another, writable, linked, piped]
 
 
-@posix
-@pytest.mark.parametrize("plant", PLANTS)
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_a_choice_of_another_user_is_not_read(
-    run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant, is_folder: bool
-) -> None:
-    Explorer(run).choose(**CHOICE)
-    plant(file_of(cache).parents[1] if is_folder else file_of(cache), monkeypatch)
-    assert {} == Explorer(run).last
-
-
 @pytest.fixture
 def programs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The programs with which charts are drawn from now on; an empty one is put together first."""
@@ -386,6 +340,29 @@ def programs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     given: list[str] = []
     monkeypatch.setattr(timeline, "enable", lambda program="": given.append(program) or program or "draws")
     return given
+
+
+@posix
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize("kind", ["choices", "charts"])
+def test_what_another_user_may_have_written_is_not_taken(
+    run: Run,
+    programs: list[str],
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Plant,
+    is_folder: bool,
+    kind: str,
+) -> None:
+    choice.enable_brush()
+    monkeypatch.setattr(page, "enable_brush", lambda: None)
+    Explorer(run, show="").choose(**CHOICE)
+    (file,) = cache.glob(f"user-*/{kind}/*")
+    plant(file.parents[1] if is_folder else file, monkeypatch)
+    assert kind == "charts" or {} == Explorer(run, show="").last
+    choice.enable_brush()
+    assert kind == "choices" or ["", ""] == programs
 
 
 def test_the_program_is_put_together_once(programs: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,19 +376,6 @@ def test_the_program_is_put_together_once(programs: list[str], cache: Path, monk
     monkeypatch.setenv("PERFKIT_CACHE", "off")
     choice.enable_brush()
     assert "" == programs[-1]
-
-
-@posix
-@pytest.mark.parametrize("plant", PLANTS)
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_the_program_of_another_user_is_not_run(
-    programs: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant, is_folder: bool
-) -> None:
-    choice.enable_brush()
-    (file,) = cache.glob("user-*/charts/*")
-    plant(file.parents[1] if is_folder else file, monkeypatch)
-    choice.enable_brush()
-    assert ["", ""] == programs
 
 
 def test_a_row_of_a_table_leads_to_its_time_or_its_kernel(run: Run) -> None:

@@ -131,6 +131,8 @@ def test_steps_are_jumped_to(run: Run) -> None:
     live.window = ()
     live.view.steps.button.click()
     assert (40 * MS, 60 * MS) == live.window
+    with pytest.raises(ValueError, match=r"step: 5 is not among the steps that were found \(0 to 4\)"):
+        live.jump(5)
 
 
 def test_steps_of_a_large_run_are_found_when_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
