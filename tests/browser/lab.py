@@ -20,7 +20,7 @@ from perfkit.report import notebooks
 TOKEN = "of-the-tests"
 LOCAL = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|data:|blob:|about:")
 MOST_PIXELS = 14_000
-START, RUN = 90.0, 240.0  # s that a server, and a notebook, may take on a loaded machine
+START, RUN = 240.0, 240.0  # s that a server, and a notebook, may take on a loaded machine
 SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},

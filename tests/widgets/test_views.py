@@ -22,6 +22,7 @@ from perfkit.charts.tables import Searchable
 from perfkit.diagnosis import machine
 from perfkit.format import Shown as Table
 from perfkit.profile import Profile
+from perfkit.report import key_findings
 from perfkit.run import Run
 from perfkit.tables import COLLECTIVES
 from perfkit.widgets import views
@@ -109,6 +110,20 @@ def test_views_return_their_frame_and_causes_in_the_words_of_the_chart(mlp: Run)
     assert live.data["total_ns"].sum() == mlp.kernels["dur_ns"].sum()
     assert {"name", "gpu", "net_bytes"} <= set(still(views.memory(chosen(mlp))).data)
     assert still(views.timeline(chosen(mlp))).data is None
+
+
+def test_findings_lead_to_their_longest_moment(mlp: Run) -> None:
+    found = diagnosis.findings(mlp)
+    seen_at = {finding.rule: finding.seen_at for finding in found}
+    gaps = still(views.gaps(chosen(mlp))).data
+    (gap,) = (row for _, row in gaps.iterrows() if row["start_ns"] == seen_at["idle_data_loading"][0])
+    longest = mlp.copies.loc[mlp.copies["dur_ns"].idxmax()]
+    for rule, row in {"idle_data_loading": gap, "copies_pageable": longest}.items():
+        assert (row["start_ns"], row["dur_ns"]) == seen_at[rule]
+    assert seen_at["kernel_stall"] is None  # counters have no time of day
+    html = key_findings(found, diagnosis.figures(mlp)).html
+    assert f'data-leads=\'{{"start_ns":{gap["start_ns"]},"dur_ns":{gap["dur_ns"]}}}\'' in html
+    assert html.count("data-leads='{") == sum(at is not None for at in seen_at.values())
 
 
 def graphs() -> Run:
