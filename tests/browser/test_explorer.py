@@ -129,7 +129,7 @@ def test_click_shows_the_dossier(explorer: Exploring) -> None:
     name, correlation = re.search(r"name: (\S+);.* correlation: (\d+);", bar["said"]).groups()  # type: ignore[union-attr]
     assert name in shown.inner_text()
     assert correlation in shown.inner_text()
-    assert 1 == explorer.tab.locator(f"{BOX} table", has_text=f"All launches of {name} in these").count()
+    explorer.tab.locator(f"{BOX} table", has_text=f"All launches of {name} in these").wait_for(timeout=LIMIT)
 
 
 def test_report_of_the_window(explorer: Exploring, lab: Lab) -> None:
