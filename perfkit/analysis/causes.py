@@ -290,7 +290,10 @@ def placed(start: Int, end: Int) -> Placed:
     start, end = start[row], end[row]
     step = np.diff(start)
     if not ((step > 0) | ((step == 0) & (end[1:] <= end[:-1]))).all():
-        order = np.lexsort((-end, start))
+        order = np.argsort(start, kind="stable")
+        same = np.diff(start[order]) == 0
+        among = np.flatnonzero(np.append(same, False) | np.append(False, same))  # sorting by both costs twice as much
+        order[among] = order[among][np.lexsort((-end[order[among]], start[order[among]]))]
         row, start, end = row[order], start[order], end[order]
     return Placed(start, end, row)
 
@@ -431,11 +434,20 @@ def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) ->
         values = [of_frame[number][head].astype(np.int64) for of_frame, head in zip(keys, heads, strict=True)]
         distinct = _distinct(values)
         if len(distinct) > 1:
-            places = (np.searchsorted(distinct, v) for v in values)
+            places = (_place(distinct, v) for v in values)
             codes = [code * len(distinct) + place for code, place in zip(codes, places, strict=True)]
     present = _distinct(codes)
     ends = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
-    return [np.repeat(np.searchsorted(present, code), end) for code, end in zip(codes, ends, strict=True)]
+    return [np.repeat(_place(present, code), end) for code, end in zip(codes, ends, strict=True)]
+
+
+def _place(distinct: Int, values: Int) -> Int:
+    """Return where each value stands among the distinct ones, by a table where they lie close together."""
+    if not len(distinct) or (span := int(distinct[-1]) - int(distinct[0]) + 1) > max(len(values) // 2, 1):
+        return np.searchsorted(distinct, values)
+    table = np.zeros(span, np.int64)
+    table[distinct - distinct[0]] = np.arange(len(distinct))
+    return table.take(values - distinct[0])
 
 
 def _distinct(arrays: Sequence[Int]) -> Int:

@@ -39,7 +39,8 @@ PHASES = (
     ("decode", r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding|generation)(?![a-z])"),
     ("optimizer", r"(?<![a-z])optimi[sz]er(?![a-z])"),
     ("backward", r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])|autograd::engine::evaluate_function"),
-    ("forward", r"(?<![a-z])(?:forward|fwd)(?![a-z])|nn\.Module: "),
+    # emit_nvtx writes the number of the autograd node that an operator makes: only the forward pass makes any
+    ("forward", r"(?<![a-z])(?:forward|fwd)(?![a-z])|nn\.Module: |^(?!.*backward).*, seq ?= ?\d"),
 )
 _PHASES = {phase: re.compile(pattern, re.IGNORECASE) for phase, pattern in PHASES}
 # In names of ranges: what PyTorch's emit_nvtx adds behind an operator, and numbers that count or measure.
@@ -225,7 +226,10 @@ def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame])
     for rows in layers:
         there, now = placed_with(frames if len(rows) == len(frames) else frames.take(rows), asked)
         there = there._replace(row=rows[there.row])
-        place = last_open(maxima(there.end), np.searchsorted(there.start, now, side="right"), now)
+        order = np.argsort(now)  # neighbours in time are neighbours in memory
+        now = now[order]
+        place = np.empty(len(now), np.int64)
+        place[order] = last_open(maxima(there.end), np.searchsorted(there.start, now, side="right"), now)
         answers.append(np.append(there.row, -1)[place].reshape(len(moments), -1))
         placed.append(there)
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)

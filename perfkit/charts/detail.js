@@ -11,7 +11,7 @@ const STYLE = `
 .perfkit-timeline canvas { display: block; width: 100%; touch-action: pan-y; cursor: crosshair; }
 .perfkit-timeline button, .perfkit-timeline input { font: inherit; color: inherit; background: transparent;
     border: 1px solid #808080; border-radius: 3px; padding: 1px 7px; margin: 2px 3px 2px 0; }
-.perfkit-timeline input { width: 210px; }
+.perfkit-timeline input { width: 260px; }
 .perfkit-timeline-title { font-weight: 600; font-size: 14px; }
 .perfkit-timeline-tip { position: absolute; display: none; z-index: 9; pointer-events: none; max-width: 420px;
     padding: 4px 7px; border: 1px solid #808080; white-space: pre-line; overflow-wrap: anywhere;
@@ -72,7 +72,7 @@ function render({model, el}) {
     const x = time => GUTTER + (time - view[0]) / (view[1] - view[0]) * across();
     const time = at => view[0] + (at - GUTTER) / across() * (view[1] - view[0]);
     const paint = () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); };
-    const arranged = () => ({hidden: [], closed: [], pinned: [], ...model.get("arranged")});
+    const arranged = () => ({hidden: [], closed: [], pinned: [], opened: [], ...model.get("arranged")});
     const arrange = value => { model.set("arranged", value); model.save_changes(); place(); };
     const find = step => model.send({kind: "find", step, at: Math.round((view[0] + view[1]) / 2)});
 
@@ -111,7 +111,7 @@ function render({model, el}) {
     };
 
     function place() {
-        const {hidden: gone, closed, pinned} = arranged(), streams = drawn.lanes.filter(one => one.type === "gpu").length;
+        const {hidden: gone, closed, pinned, opened} = arranged(), streams = drawn.lanes.filter(one => one.type === "gpu").length;
         const tall = Math.min(Math.max(300 / Math.max(streams, 1), 17), 44);
         const height = one => closed.includes(one.label) ? CLOSED : one.type === "line" ? LINE :
             one.type === "gpu" ? tall : (deepest[one.label] = Math.max(deepest[one.label] ?? 1, one.levels)) * ROW + 3;
@@ -123,11 +123,12 @@ function render({model, el}) {
         let top = RULER;
         rows = shown.sort((a, b) => first(a) - first(b)).map(one => {
             const row = {...one, top, high: height(one), isClosed: closed.includes(one.label)};
+            row.isShut = one.isGroup ? !opened.includes(one.label) : row.isClosed;
             top += row.high + 2;
             return row;
         });
         hidden.textContent = gone.length ? `show ${gone.length} hidden` : "all lanes as they were";
-        hidden.style.display = gone.length + closed.length + pinned.length ? "" : "none";
+        hidden.style.display = gone.length + closed.length + pinned.length + opened.length ? "" : "none";
         canvas.style.height = `${top + 4}px`;
         paint();
     }
@@ -166,7 +167,7 @@ function render({model, el}) {
             ink.textAlign = "right";
             if (!row.isClosed) ink.fillText(row.label, GUTTER - 8, row.top + row.high / 2, mine ? GUTTER - 70 : GUTTER - 24);
             ink.textAlign = "left";
-            ink.fillText(row.type === "flame" || mine ? row.isClosed ? "▸" : "▾" : "", 2, row.top + row.high / 2);
+            ink.fillText(row.type === "flame" || row.isGroup || mine ? row.isShut ? "▸" : "▾" : "", 2, row.top + row.high / 2);
             if (mine) ink.fillText("⤒  ✕", 18, row.top + row.high / 2);
         }
         root.dataset.drawn = `${Number(root.dataset.drawn ?? 0) + 1}`;
@@ -210,7 +211,9 @@ function render({model, el}) {
             const right = Math.min(x(start + spans.d[i]), GUTTER + across() + 2), width = Math.max(right - left, 1);
             if (!row || right < GUTTER || left > GUTTER + across()) continue;
             const isFlame = row.type === "flame" && !row.isClosed, deep = row.isClosed && row.type === "flame";
-            const top = row.top + (isFlame ? 1 + spans.level[i] * ROW : 2), high = isFlame ? ROW - 1 : row.high - 4;
+            const part = (row.high - 4) / (row.isGroup ? row.levels : 1);
+            const top = row.top + (isFlame ? 1 + spans.level[i] * ROW : 2 + (row.isGroup ? spans.level[i] * part : 0));
+            const high = isFlame ? ROW - 1 : part;
             if (deep && spans.level[i]) continue;
             const isHit = hit && hit.has(i);
             const isOwned = !picked?.owned || picked.owned.has(spans.id[i]) || row.type !== "gpu";
@@ -312,7 +315,7 @@ function render({model, el}) {
         return {said: words, x: box.x + one.x, y: box.y + one.y, width: one.width, height: one.height, type: one.row.type};
     });
     root.perfkitView = () => ({view, waiting: Boolean(waiting), left: GUTTER, wide: across(), arranged: arranged(), marks, picked,
-        rows: rows.map(({label, top, high}) => ({label, top, high}))});
+        rows: rows.map(({label, top, high, isShut}) => ({label, top, high, isShut}))});
 
     function hover() {
         const bar = pointer && !drag && pointer.x > GUTTER ? under(pointer) : null;
@@ -327,7 +330,8 @@ function render({model, el}) {
         if (pointer.x < GUTTER) {
             const row = rows.find(one => pointer.y >= one.top && pointer.y < one.top + one.high + 2);
             if (!row) return;
-            const now = arranged(), part = pointer.x < 16 || pointer.x > 56 ? "closed" : pointer.x < 36 ? "pinned" : "hidden";
+            const now = arranged(), shut = row.isGroup ? "opened" : "closed";
+            const part = pointer.x < 16 || pointer.x > 56 ? shut : pointer.x < 36 ? "pinned" : "hidden";
             const has = now[part].includes(row.label);
             arrange({...now, [part]: has ? now[part].filter(one => one !== row.label) : [...now[part], row.label]});
             return;
@@ -423,7 +427,8 @@ function render({model, el}) {
     function load() {
         const spec = model.get("drawing");
         if (!spec?.lanes) return;
-        drawn = {...spec, bins: table(spec.bins), spans: table(spec.spans), key: spec.lanes.map(one => one.label).join("\n"),
+        const lanes = spec.lanes.map(one => ({...one, isGroup: one.type === "group", type: one.type === "group" ? "gpu" : one.type}));
+        drawn = {...spec, lanes, bins: table(spec.bins), spans: table(spec.spans), key: spec.lanes.map(one => one.label).join("\n"),
             lines: spec.lines.map(one => ({...one, points: table(one.points)}))};
         const isWhole = drawn.window[1] - drawn.window[0] >= drawn.whole;
         if (isWhole || whole?.origin !== drawn.origin || whole?.key !== drawn.key) whole = isWhole ? drawn : null;

@@ -23,14 +23,14 @@ from perfkit.charts.theme import DETAIL_COLOURS, FAMILY_COLOURS, KIND_COLOURS, K
 from perfkit.format import elided
 
 CLICKED, FILTER, FIND, LOOKED, SEARCH = "click", "filter", "find", "look", "search"  # kinds of gestures
-GPU, FLAME, LINE = "gpu", "flame", "line"  # types of lanes
+GPU, GROUP, FLAME, LINE = "gpu", "group", "flame", "line"  # types of lanes
 
 
 class Canvas(anywidget.AnyWidget):
     """Shows what `timeline` returns, and calls who `listen`s; needs no network.
 
     `drawing`, `found` and `chosen` go to the page: lanes, matches of a search, and the operation that was clicked.
-    `arranged` comes from it: labels of lanes that are `hidden`, `closed` and `pinned`.
+    `arranged` comes from it: labels of lanes that are `hidden`, `closed`, `pinned`, and, of several streams, `opened`.
     """
 
     _esm = Path(__file__).with_suffix(".js")
@@ -57,7 +57,7 @@ BESIDE_COLOURS: dict[str, str] = {
     "call": DETAIL_COLOURS["host_code"],
     "os_call": DETAIL_COLOURS["system"],
     "range": GREY,
-    "projected": "#276B71",
+    "projected": "#8A5A00",
     "operator": "#394B74",
     "python": "#5D4E45",
     "collective": KIND_COLOURS["communication"],
@@ -123,7 +123,7 @@ def timeline(
     `spans`: columns lane, level (from 0), levels (that its lane has), kind, name, start_ns, dur_ns, correlation (-1
     none), call (name of the launching call), call_start_ns, call_dur_ns (Int64), id (Int64; what a click reports): NA
     where there is none. `lines`: columns lane, start_ns, mean, min, max (any unit): metrics over time.
-    `types`: of each lane, `GPU` (the default), `FLAME` (nested) or `LINE`.
+    `types`: of each lane, `GPU` (the default), `GROUP` (of several streams), `FLAME` (nested) or `LINE`.
     `window`: (start_ns, end_ns) that is seen, of the `whole`. `title`, `explanation`: what is seen, and lines on how to
     read it. Raises ValueError if there are more rows than a browser draws.
     """

@@ -29,15 +29,19 @@ window.perfkitSearchable = async () => {
   }
 };
 window.perfkitSearchable();
-// In a notebook, a click on a row that has a time, or a kernel's name, tells the view, which moves the explorer.
+// In a notebook, a click on a row that has a time, or a kernel's name, or on a finding, tells the view, which moves
+// the explorer.
 window.perfkitLeads ??= document.addEventListener("click", ({ target }) => {
-  const row = target.closest?.(".perfkit-searchable tbody tr");
+  if (target.closest?.("a, button, summary")) return;
+  const finding = target.closest?.("[data-leads]");
+  const row = finding ?? target.closest?.(".perfkit-searchable tbody tr");
   const places = [row?.closest(".perfkit-leads"), row?.closest(".jp-Notebook")];
   const field = places.map((place) => place?.querySelector(".perfkit-leads-to input")).find(Boolean);
   if (!field || String(getSelection())) return;
-  const heads = row.closest(".perfkit-searchable").querySelectorAll("th[data-column]");
+  const heads = row.closest(".perfkit-searchable")?.querySelectorAll("th[data-column]") ?? [];
   const cells = [...heads].map((head, place) => [head.dataset.column, row.cells[place]?.dataset ?? {}]);
   const values = cells.map(([name, { order, search }]) => [name, order ?? search ?? ""]);
-  field.value = JSON.stringify({ ...Object.fromEntries(values), at: Date.now() });
+  const told = finding ? JSON.parse(finding.dataset.leads) : Object.fromEntries(values);
+  field.value = JSON.stringify({ ...told, at: Date.now() });
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }) ?? true;

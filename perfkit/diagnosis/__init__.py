@@ -34,7 +34,7 @@ from perfkit.diagnosis.framework import gpu_time, stragglers
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, system_figures, unrecorded
+from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, seen_at, system_figures, unrecorded
 from perfkit.readers import kind
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -127,7 +127,8 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
         *framework.findings(view, by_id),
         *monitor.findings(view),
     ]
-    return sorted(replayed.gains(view, [weighed(view, by_id, finding) for finding in unsorted]), key=_urgency)
+    seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)
+    return sorted(replayed.gains(view, [*seen]), key=_urgency)
 
 
 def _urgency(finding: Finding) -> tuple[int, int, float]:

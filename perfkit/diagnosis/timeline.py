@@ -8,6 +8,7 @@ figure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -347,6 +348,39 @@ def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
     parts = {part.removesuffix("_ns"): found[part] for part in analysis_causes.PARTS}
     whole = {cause: found["dur_ns"].where(found["cause"].eq(cause), 0) for cause in ("unattributed", "edge")}
     return pd.DataFrame({**parts, **whole}, copy=False)
+
+
+# Which part of a gap a rule is about, where its name does not say so, and rules about copies, collectives and kernels.
+GAP_RULES = {"input": "data_loading", "synchronisation": "sync", "launch_overhead": "launch"}
+GAP_RULES |= {"preparation": "host_code", "small_operators": "launch", "computation": "any"}
+COPY_RULES = re.compile("copies_|exposed_copy|unified_memory")
+COLLECTIVE_RULES = re.compile("exposed_communication|bus_bandwidth|late_gpu|network_")
+KERNEL_RULES = re.compile("(tensor_cores|memory_bandwidth|attention|precision|few_blocks|.*_bound)$")
+
+
+def seen_at(view: Selection, rule: str) -> tuple[int, int] | None:
+    """Return start and duration (ns) of the longest gap, copy, collective or launch that a rule is about.
+
+    None for rules about no moment of the timeline, such as those of a log or of counters.
+    """
+    part, rows = GAP_RULES.get(rule, rule.removeprefix("idle_")), view.copies
+    if (rule in GAP_RULES or rule.startswith("idle")) and (found := idle_gaps(view)) is not None:
+        parts = idle_parts(found)
+        length, rows = parts[part] if part in parts else found["dur_ns"], found
+    elif COPY_RULES.match(rule):
+        length = rows["dur_ns"]
+    elif COLLECTIVE_RULES.match(rule) or KERNEL_RULES.match(rule):
+        is_shared = view.all_kernels["family"] == "communication"
+        rows = view.all_kernels[is_shared == bool(COLLECTIVE_RULES.match(rule))]
+        time = rows.groupby("name", observed=True)["dur_ns"].sum()
+        rows = rows[rows["name"] == time.idxmax()] if len(time) else rows
+        length = rows["dur_ns"]
+    else:
+        return None
+    if not len(length) or length.max() <= 0:
+        return None
+    row = rows.iloc[int(length.to_numpy().argmax())]
+    return int(row["start_ns"]), int(row["dur_ns"])
 
 
 @kept

@@ -39,6 +39,10 @@ TILES = """
 .perfkit-tile b { font-size: 1.35rem; line-height: 1.3; } .perfkit-tile a.perfkit-figure { white-space: normal; }
 .perfkit-tile :is(span, small) { font-size: .82rem; line-height: 1.3; opacity: .8; }
 """
+LEADS = (  # in a view that follows an explorer
+    ".perfkit-leads [data-leads]{cursor:pointer}"
+    ".perfkit-leads [data-leads]>em:first-of-type::after{content:' · click: see the longest one in the timeline'}"
+)
 FIRST = {"immediate": 4, "medium-term": 3, "long-term": 2}  # steps that the first page shows
 QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
@@ -130,7 +134,11 @@ def first_steps(
 
 def _listed(findings: Sequence[Finding], items: Iterable[str], figures: Collection[str]) -> Shown:
     """Return findings as a list of `items`, HTML; a sentence where there is none."""
-    html = f'<ol class="perfkit-findings">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
+    leads = [
+        f' data-leads=\'{{"start_ns":{f.seen_at[0]},"dur_ns":{f.seen_at[1]}}}\'' if f.seen_at else "" for f in findings
+    ]
+    rows = "".join(f"<li{lead}>{item}</li>" for lead, item in zip(leads, items, strict=True))
+    html = f'<style>{LEADS}</style><ol class="perfkit-findings">{rows}</ol>'
     return Shown(html, "\n".join(f.title for f in findings)) if findings else note(headline.nothing_found(figures))
 
 

@@ -94,7 +94,7 @@ LONGEST_CHOICE, LONGEST_PROGRAM = 100_000, 50_000_000  # bytes that are read
 # What a choice consists of, and of what each part is a list; `kernels` is one text.
 FIELDS: dict[str, type] = {"ranks": int, "gpus": int, "window": int, "kernels": str, "families": str}
 CHOICES = list(FIELDS)
-ARRANGED = ("shown", "hidden", "closed", "pinned")  # lanes of a timeline
+ARRANGED = ("shown", "hidden", "closed", "pinned", "opened")  # lanes of a timeline
 LONGEST = 120  # characters of a pattern in a sentence
 LAST = 2**63 - 1  # ns that a table can hold
 
@@ -106,7 +106,8 @@ class Explorer(traitlets.HasTraits):
     `selection`, the Selection or None, and `problem`, why there is none: both change once per choice. `lanes` are the
     run's sorted operations, `totals` the time per kernel name, `last` the choice of an earlier session, offered and
     never taken, `files` the paths beside the run by the notebooks' parameter. `arranged` are the lanes of the timeline
-    that are `shown` beside the streams, and the labels of those `hidden`, `closed` and `pinned`: kept for the run.
+    that are `shown` beside the streams, and the labels of those `hidden`, `closed`, `pinned` and `opened`: kept for the
+    run.
     """
 
     ranks: Any = traitlets.Tuple()

@@ -226,12 +226,16 @@ class Overview:
 
     def _changed(self, _: Any) -> None:
         """Draw again unless only the window changed, and that by the brush."""
-        of = self._choice()
-        if of != self._of:
-            self._of, self._bins = of, self._busy()
-        elif self.explorer.window == self._brush:
+        of, window = self._choice(), self.explorer.window
+        if of == self._of and window == self._brush:
             return
-        self._brush = self.explorer.window
+        self._brush = window
+        if of == self._of and self._bins.size:  # the brush alone: to make the chart anew takes longer than all else
+            param = {name: value for name, value in self.chart.spec["params"][0].items() if name != "value"}
+            value = {"value": {"x": [*self.axis.shown(window)]}} if window else {}
+            self.chart.spec = {**self.chart.spec, "params": [param | value]}
+            return
+        self._of, self._bins = of, self._busy()
         self.chart.chart = self._drawn()
         self._watch()
 

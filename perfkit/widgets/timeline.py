@@ -21,6 +21,7 @@ from perfkit.charts.detail import (
     FIND,
     FLAME,
     GPU,
+    GROUP,
     LINE,
     LINES,
     LOOKED,
@@ -30,7 +31,7 @@ from perfkit.charts.detail import (
     timeline,
 )
 from perfkit.charts.tables import card
-from perfkit.charts.theme import FAMILY_COLOURS, MOST_ROWS, devices
+from perfkit.charts.theme import FAMILY_COLOURS, MOST_ROWS
 from perfkit.format import duration, elided, printable, size
 from perfkit.run import Run
 from perfkit.selection import Selection, extent
@@ -41,21 +42,22 @@ from perfkit.widgets.timeline_data import (
     LINED,
     NEEDED,
     ON_GPU,
+    STREAM,
     THREAD,
-    Dossiers,
     Part,
     Source,
+    arranged,
     chosen,
-    copied,
     empty,
     explained,
     fitting,
     joined,
-    launched,
+    most_busy,
     part,
     projected,
     titled,
 )
+from perfkit.widgets.timeline_search import Dossiers, copied, launched
 
 
 class Chooser(Protocol):
@@ -77,11 +79,11 @@ class Chooser(Protocol):
         """Call the handler when one of the traits changes."""
 
 
-STREAM = ["rank", "gpu", "stream"]
 MOST = 2_000  # operations drawn one by one
 MANY = 1_000_000  # kernels up to which tables are sorted while a person waits
 LONGEST_REASON = 400  # characters of a reason
-MOST_STREAMS = 40
+MOST_GROUPS = 80  # GPUs
+SHARED = "A lane of several streams shows the one that worked most of each bin. Click ▸ to see each stream."
 NONE = "no operation"
 NO_CALL = Launching(API_CALLS.empty())
 BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Chooser], pd.DataFrame]]] = {
@@ -110,7 +112,9 @@ class Levels:
         self._is_large = len(self.run.kernels) > MANY
         self._launching = Later(lambda: Launching(self.run.api_calls))
         self._sources = {name: Later(partial(self._sorted, name)) for name in BESIDE}
-        self._streams: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[pd.DataFrame, int]] = {}
+        self._streams: dict[tuple[tuple[int, ...], ...], tuple[pd.DataFrame, int]] = {}
+        self._lanes: dict[tuple[tuple[Any, ...], ...], pd.DataFrame] = {}  # those drawn last
+        self.opened: tuple[str, ...] = ()  # labels of lanes of several streams that are seen one by one, too
         self.is_lacking = False
         if self._is_large:
             self._launching.soon()  # the first close look asks for it
@@ -157,19 +161,27 @@ class Levels:
         names = self.lanes.matching(seen.pattern, seen.families) if seen.filtered else None
         count = self.lanes.count(window=window, ranks=ranks, gpus=gpus, names=names)
         counted = f"{count:,} operation{'s' if count > 1 else ''}" if count else NONE
-        streams, every = self._shown(tuple(ranks), tuple(gpus))
+        streams, every = self._streams_of(tuple(ranks), tuple(gpus))
+        asked = (*map(tuple, (ranks, gpus)), self.opened)
+        if asked not in self._lanes:
+            self._lanes = {asked: arranged(streams, self.opened)}
+        lanes = self._lanes[asked]
+        labels = lanes.drop_duplicates("lane")["label"].tolist()
         note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
-        labels = devices(streams).tolist()
+        shared = frozenset(lanes.loc[lanes["levels"] > 1, "label"])
+        if shared:
+            note = f"{note} {SHARED}".strip()
         if count > MOST:
 
             def binned(across: int) -> pd.DataFrame:
                 bins = self.lanes.busy(window=window, bins=across, ranks=ranks, gpus=gpus, names=names)
-                return _in_lanes(bins, streams)[[*BINS]]
+                return most_busy(bins.merge(lanes, on=STREAM))[[*BINS]]
 
-            return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note)
+            return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note, shared=shared)
         intervals = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)
-        spans, why = self._described(_in_lanes(intervals, streams))
-        return Part(labels, empty(BINS), spans, count, counted, " ".join(filter(None, (note, why))), "OPERATIONS")
+        spans, why = self._described(intervals.merge(lanes, on=STREAM))
+        note = " ".join(filter(None, (note, why)))
+        return Part(labels, empty(BINS), spans, count, counted, note, "OPERATIONS", shared)
 
     def beside(self, name: str, seen: Selection, window: Window, *, most: int = MOST_ROWS) -> Part:
         """Return the lanes of one of `BESIDE`; none, and why, while its table is being sorted."""
@@ -192,15 +204,17 @@ class Levels:
         worked = [one for one in chosen if one in every]
         return None if not every or (chosen and not worked) else worked
 
-    def _shown(self, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[pd.DataFrame, int]:
-        """Return rank, gpu and stream of the busiest streams, sorted by these, and how many there are."""
+    def _streams_of(self, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[pd.DataFrame, int]:
+        """Return rank, gpu and stream of the streams of the busiest GPUs, sorted by these, and how many there are."""
         if (ranks, gpus) not in self._streams:
             kept = self._busy
             for column, chosen in (("rank", ranks), ("gpu", gpus)):
                 kept = kept[kept[column].isin(chosen)] if chosen else kept
-            every = kept.groupby(STREAM)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
-            shown = every.head(MOST_STREAMS).index.to_frame(index=False).sort_values(STREAM, ignore_index=True)
-            self._streams[ranks, gpus] = shown, len(every)
+            every = kept.groupby(STREAM, as_index=False)["busy_ns"].sum()
+            work = every.groupby(STREAM[:2])["busy_ns"].transform("sum")
+            busiest = work.drop_duplicates().nlargest(MOST_GROUPS).min() if len(work) else 0
+            shown = every[work >= busiest].sort_values(STREAM, ignore_index=True)
+            self._streams[ranks, gpus] = shown[STREAM], len(every)
         return self._streams[ranks, gpus]
 
     def _described(self, found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -218,7 +232,7 @@ class Levels:
         columns = {column: found[column].to_numpy() for column in ("lane", "start_ns", "dur_ns", "correlation")}
         why = self._lacking(self._launching, "The calls that launched these operations")
         launch = (self._launching.made or NO_CALL).of(found["rank"].to_numpy(), process, columns["correlation"])
-        lone = {"level": 0, "levels": 1, "id": np.where(copied, -1 - row, row)}
+        lone = {"level": found["level"], "levels": found["levels"], "id": np.where(copied, -1 - row, row)}
         return pd.DataFrame({**columns, "name": name, "kind": kind, **lone, **launch})[[*SPANS]], why
 
 
@@ -288,9 +302,10 @@ class Zoomable:
             self.explorer.kernels = str(gesture["text"])  # what nothing matches is the explorer's `problem`
 
     def _arranged(self, _: Any) -> None:
-        """Keep which lanes are switched on, hidden, closed and pinned."""
+        """Keep which lanes are switched on, hidden, closed, pinned and opened, and draw the opened ones."""
         shown = [name for name, toggle in self.beside.items() if toggle.value]
         self.explorer.arranged = {**self.picture.arranged, "shown": shown}
+        self._draw()
 
     def _look(self, first: int, last: int) -> None:
         """Set the explorer's window, as far as it lies in the recording."""
@@ -302,7 +317,8 @@ class Zoomable:
     def _draw(self, _: Any = None) -> None:
         """Draw the choice, unless it is what is seen."""
         seen, problem = self.explorer.selection, self.explorer.problem
-        state = (seen, problem, [name for name, toggle in self.beside.items() if toggle.value])
+        opened = [*self.picture.arranged.get("opened", ())]
+        state = (seen, problem, opened, [name for name, toggle in self.beside.items() if toggle.value])
         if state == self._drawn:
             return
         self._drawn = state
@@ -321,13 +337,14 @@ class Zoomable:
     def _pictured(self, seen: Selection, beside: list[str]) -> str:
         """Draw the lanes; return the sentence why there is nothing in them."""
         window = self.window
-        self.levels.is_lacking = False
+        self.levels.is_lacking, self.levels.opened = False, tuple(self.picture.arranged.get("opened", ()))
         most = MOST_ROWS // (1 + len(beside))
         operations = self.levels.operations(seen, window, most=most)
         named = {name: self.levels.beside(name, seen, window, most=most) for name in beside if name in BESIDE}
         above = [named.pop(ON_GPU)] if ON_GPU in named else []
         parts = [*above, operations, *named.values()]
-        types = [kind for one in parts for kind in [GPU if one is operations else FLAME] * len(one.labels)]
+        of = dict.fromkeys(operations.shared, GROUP)
+        types = [of.get(label, GPU) if one is operations else FLAME for one in parts for label in one.labels]
         lines, lined = [pd.DataFrame(columns=[*LINES])], sum(len(part.labels) for part in parts)
         for name in beside:
             if name in LINED:
@@ -342,7 +359,7 @@ class Zoomable:
         self._spans = spans
         self._tables = np.concatenate([np.full(len(part.spans), part.table, object) for part in parts])
         devices_ = chosen(self.explorer.lanes.devices, seen)
-        told = [line for line in explained([operations, *above, *named.values()]) if line]
+        told = [line for line in explained([operations, *(one for one in parts if one is not operations)]) if line]
         self.picture.drawing = timeline(
             *(labels, bins, spans),
             window=window,
@@ -379,16 +396,23 @@ class Zoomable:
         }
         picked |= {"label": gesture["lane"], "name": elided(str(span["name"]), LONGEST)}
         if table == "OPERATIONS":
-            shown, picked["arrow"] = self._operation(number, seen, launching)
+            shown, picked["arrow"] = self._operation(number, launching)
         elif table:
             shown, picked["owned"] = self._owner(table, number, span, seen)
         else:
             shown = {}
+        self._tell(shown)
+        self.picture.chosen = picked
+        if table == "OPERATIONS" and number >= 0:  # which takes seconds of millions of launches
+            name = str(self.explorer.run.kernels["name"].iloc[number])
+            every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
+            self._tell({**shown, every: self.levels.dossiers.of(name, seen, self.window)})
+
+    def _tell(self, shown: dict[str, pd.DataFrame]) -> None:
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
         self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
-        self.picture.chosen = picked
 
-    def _operation(self, row: int, seen: Selection, launching: Launching) -> tuple[dict[str, pd.DataFrame], Any]:
+    def _operation(self, row: int, launching: Launching) -> tuple[dict[str, pd.DataFrame], Any]:
         """Return what is known of a row of KERNELS, or, from -1 down, of COPIES, and the line to its call."""
         run, is_copy = self.explorer.run, row < 0
         frame = (run.copies if is_copy else run.kernels).iloc[[-1 - row if is_copy else row]]
@@ -402,10 +426,7 @@ class Zoomable:
             arrow["lane"] = self.levels.lane_of("API calls", one)
         if is_copy:
             return {"This copy": copied(run, -1 - row, launching)}, arrow
-        launch = launched(run, row, launching)
-        name = str(launch["name"].iloc[0])
-        every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
-        return {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}, arrow
+        return {"This launch": launched(run, row, launching)}, arrow
 
     def _owner(
         self, table: str, row: int, span: pd.Series, seen: Selection
@@ -429,6 +450,7 @@ class Zoomable:
         self._asked, self._found, self._place, problem = text, None, 0, ""
         seen = self.explorer.selection
         if text.strip() and seen is not None:
+            self.picture.found = {"said": "searching …", "text": text}  # of millions of rows it takes seconds
             try:
                 self._found = timeline_search.matches(self.explorer.run, timeline_search.query(text), seen)
             except re.error as e:
@@ -469,9 +491,3 @@ class Zoomable:
 def zoomable(explorer: Chooser) -> Zoomable:
     """Return the timeline of an explorer, which sets its window; many operations are drawn as busy shares of bins."""
     return Zoomable(explorer)
-
-
-def _in_lanes(found: pd.DataFrame, streams: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the streams shown, with the number of their lane."""
-    lane = pd.MultiIndex.from_frame(streams).get_indexer(pd.MultiIndex.from_frame(found[STREAM]))
-    return found.assign(lane=lane)[lane >= 0].reset_index(drop=True)

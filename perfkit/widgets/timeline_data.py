@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis import dossier as dossiers
 from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_together, started_by
-from perfkit.analysis.intervals import Int, Window, cut
-from perfkit.analysis.lanes import Lanes, Launching, Spans
+from perfkit.analysis.intervals import Int, Window
+from perfkit.analysis.lanes import Spans
 from perfkit.analysis.monitoring.alignment import bins
 from perfkit.charts.detail import BINS, LINES, SPANS
 from perfkit.charts.monitor_lines import NAMES as STRIP_NAMES
 from perfkit.charts.monitor_lines import STRIP_UNITS
 from perfkit.charts.theme import MOST_ROWS, devices
 from perfkit.format import duration, number, printable, size, unit
-from perfkit.names.parsing import base
-from perfkit.run import Run
-from perfkit.selection import Selection, select
+from perfkit.selection import Selection
 
 CALLS = ("launch", "sync", "memory", "call")
 DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown")
 THREAD = ["rank", "process", "thread"]
+STREAM = ["rank", "gpu", "stream"]
+MOST_STREAMS = 40  # of more, those of a GPU share a lane
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,21 @@ class Source:
 
 ON_GPU = "ranges on the GPU"
 MEMORY = {"memory_allocated_bytes": "memory allocated", "memory_reserved_bytes": "memory reserved"}
+ENGINES = {"gr_active_frac": "engine active", "sm_issue_frac": "SM issue slots used", "dram_read_frac": "DRAM read"}
+ENGINES |= {"dram_write_frac": "DRAM write", "gpc_clock_hz": "SM clock"}
+LINKS = {
+    f"{link}_{way}{kind}": f"{words} {to} the GPU{more}"
+    for link, words in {"pcie": "PCIe", "nvlink": "NVLink"}.items()
+    for way, to in {"rx": "to", "tx": "from"}.items()
+    for kind, more in {
+        "_bytes_per_s": "",
+        "_frac": "",
+        **{f"_{part}_user_data_frac": f", {part}" for part in ("requests", "responses")},
+    }.items()
+}
 LINED = {  # lanes of metrics over time
-    "GPU metrics": {name: words for name, words in STRIP_NAMES.items() if not name.startswith("memory_")},
+    "GPU metrics": {n: w for n, w in (STRIP_NAMES | ENGINES).items() if not n.startswith(("memory_", "pcie_"))},
+    "PCIe and NVLink": LINKS | {"nvlink_bytes_per_s": "NVLink, both ways"},
     "memory": {"memory_used_bytes": "memory used", **MEMORY},
 }
 NEEDED = dict.fromkeys(LINED, "SAMPLES") | {  # the table of the run without which nothing can be switched on
@@ -62,7 +74,7 @@ NEEDED = dict.fromkeys(LINED, "SAMPLES") | {  # the table of the run without whi
 }
 BINS_ACROSS, PIXELS = 320, 1200
 MOST, MOST_SPARSE = 500, 3000  # intervals of a source drawn one by one
-MOST_LANES, MOST_LINES = 12, 16
+MOST_LANES, MOST_LINES = 24, 24
 TEXTS = ("kind", "name", "call")
 MISSING = ("call_start_ns", "call_dur_ns", "id")  # what has no launching call, and reports no click
 
@@ -77,51 +89,7 @@ class Part(NamedTuple):
     counted: str
     said: str = ""
     table: str = ""  # the ids of the spans are its rows
-
-
-LAUNCH = ["name", "gpu", "stream", "starts_at", "dur_ns", "grid_blocks", "block_threads", "registers", "shared_bytes"]
-LAUNCH += ["in_graph", "correlation"]
-COPY = ["direction", "gpu", "stream", "starts_at", "dur_ns", "bytes", "bytes_per_s", "src_memory", "dst_memory"]
-COPY += ["correlation"]
-CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
-
-
-class Dossiers:
-    """The dossiers of a run's kernels, one at a time: of millions of launches those of all kernels take seconds."""
-
-    def __init__(self, run: Run, lanes: Lanes, launching: Launching) -> None:
-        self._run, self._lanes, self._launching = run, lanes, launching
-
-    @cached_property
-    def _traced(self) -> tuple[Run, Launching]:
-        """What the framework's profiler recorded, and its calls."""
-        traced = select(self._run).framework.run
-        return traced, self._launching if traced is self._run else Launching(traced.api_calls)
-
-    def of(self, name: str, seen: Selection, window: Window) -> pd.DataFrame:
-        """Return the dossier of a kernel over its launches in the window, its share that of all kernels' time there."""
-        traced, launching = self._traced
-        launches = chosen(self._run.launches, seen)
-        full_names: list[str] = []
-        if len(launches):  # what else its counters could belong to: the full names with a function name of the kernel's
-            bases = {base(full) for full in _named(self._run.kernels, name)["full_name"].astype(str).unique()}
-            full_names = [
-                str(full) for full in self._run.kernels["full_name"].cat.categories if base(str(full)) in bases
-            ]
-        kernels = cut(chosen(_named(self._run.kernels, name, full_names), seen), window)
-        own = chosen(_named(traced.kernels, name), seen)
-        calls = np.unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
-        tables = self._run.stalls, traced.ops, self._run.calltree, self._run.call_metrics
-        table = dossiers.kernels(
-            *(kernels, launches, *tables),
-            devices=self._run.devices.merge(chosen(self._lanes.devices, seen), on=["rank", "gpu"]),
-            traced=own,
-            api_calls=traced.api_calls.take(calls[calls >= 0]),
-            python_calls=traced.python_calls,
-        )
-        table = table[table["name"] == name]
-        every = self._lanes.totals(window=window, ranks=[*seen.ranks], gpus=[*seen.gpus])["total_ns"].sum()
-        return table.assign(share_frac=table["total_ns"] / (every or np.nan)).reset_index(drop=True)
+    shared: frozenset[str] = frozenset()  # labels of lanes of several streams
 
 
 @cache
@@ -141,7 +109,7 @@ def fitting(binned: Callable[[int], pd.DataFrame], most: int) -> pd.DataFrame:
 
 def part(source: Source, seen: Selection, window: Window, *, most: int = MOST_ROWS) -> Part:
     """Return the lanes of the chosen ranks and GPUs with the most time, and what is in the window."""
-    lanes = _busiest(source, seen)
+    lanes, left = _busiest(source, seen)
     drawn = np.isin(np.repeat(np.arange(len(source.lanes)), len(source.kinds)), lanes)
     count = int(source.spans.count(window)[drawn].sum())
     counted = f"{count:,} {source.nouns[count != 1]}" if count else ""
@@ -152,21 +120,25 @@ def part(source: Source, seen: Selection, window: Window, *, most: int = MOST_RO
     spans = empty(SPANS) if many else _one_by_one(source, window, drawn, count, limit)
     if count and spans.empty:
         busy = fitting(partial(_binned, source, window, drawn), most)
-        return Part(labels, busy.assign(lane=place[busy["lane"]]), spans, count, counted, "", source.table)
+        return Part(labels, busy.assign(lane=place[busy["lane"]]), spans, count, counted, left, source.table)
     longest = "only the longest is" if len(spans) == 1 else f"the {len(spans):,} longest are"
-    note = "" if len(spans) == count else f"Of {counted}, {longest} drawn."
+    note = left if len(spans) == count else f"Of {counted}, {longest} drawn. {left}".strip()
     return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, note, source.table)
 
 
-def _busiest(source: Source, seen: Selection) -> Int:
-    """Return the lanes of the chosen ranks and GPUs with the most time, ascending."""
+def _busiest(source: Source, seen: Selection) -> tuple[Int, str]:
+    """Return the lanes of the chosen ranks and GPUs with the most time, ascending, and what is left out."""
     is_chosen = np.ones(len(source.lanes), bool)
     for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
         if len(chosen) and column in source.lanes:
             is_chosen &= source.lanes[column].isin(chosen).to_numpy()
     time = source.spans.total.reshape(len(is_chosen), len(source.kinds)).sum(axis=1)
     order = np.argsort(-time, kind="stable")
-    return np.sort(order[is_chosen[order]][:MOST_LANES])
+    order = order[is_chosen[order]]
+    left = (
+        f"These are the busiest {MOST_LANES} of {len(order)} lanes with {source.nouns[1]}. Choose GPUs to see others."
+    )
+    return np.sort(order[:MOST_LANES]), left if len(order) > MOST_LANES else ""
 
 
 def _one_by_one(source: Source, window: Window, drawn: NDArray[np.bool_], count: int, limit: int) -> pd.DataFrame:
@@ -253,6 +225,33 @@ def titled(part: Part, places: pd.DataFrame, seen: Selection, window: Window) ->
     return f"{gpus or 'No GPU'}: {part.counted} in {duration(window[1] - window[0])}{chosen}"
 
 
+def arranged(streams: pd.DataFrame, opened: Sequence[str]) -> pd.DataFrame:
+    """Return streams with lane, label, level and levels: a lane each, or, of many, one per GPU.
+
+    Below a lane of several streams whose label is `opened` each of them has a lane as well: they are there twice.
+    """
+    of_gpu = streams.groupby(STREAM[:2], sort=False)["stream"]
+    levels = of_gpu.transform("size") if len(streams) > MOST_STREAMS else pd.Series(1, streams.index)
+    several = devices(streams[STREAM[:2]]) + " · " + levels.astype(str) + " streams"
+    lone = streams.assign(label=devices(streams), level=0, levels=1, order=streams.index + 1)
+    shared = streams.assign(label=several, level=of_gpu.cumcount(), levels=levels, order=0)[levels > 1]
+    kept = pd.concat([lone[(levels == 1) | several.isin([*opened])], shared])
+    kept = kept.sort_values(["rank", "gpu", "order", "level"], ignore_index=True)
+    return kept.drop(columns="order").assign(lane=pd.factorize(kept["label"])[0])
+
+
+def most_busy(bins: pd.DataFrame) -> pd.DataFrame:
+    """Return of each bin of a lane of several streams the stream that worked most of it."""
+    if (bins["levels"] == 1).all():
+        return bins
+    work = bins.groupby(["lane", "start_ns", "level"], sort=False)["busy_ns"].transform("sum")
+    order = bins.assign(work=work).sort_values(
+        ["lane", "start_ns", "work"], ascending=[True, True, False], kind="stable"
+    )
+    most = order.groupby(["lane", "start_ns"], sort=False)["level"].transform("first")
+    return order[order["level"] == most].reset_index(drop=True)
+
+
 def explained(parts: Sequence[Part]) -> list[str]:
     """Return lines on how many intervals lie in the lanes beside the streams, and how to read them."""
     first, *beside = parts
@@ -263,53 +262,11 @@ def explained(parts: Sequence[Part]) -> list[str]:
     return [line for line in (f"{counted}." if counted else "", *notes, " ".join(reading)) if line]
 
 
-def launched(run: Run, row: int, launching: Launching) -> pd.DataFrame:
-    """Return a row of KERNELS with the call that launched it, and how long it waited (`perfkit.analysis.host`)."""
-    return _with_call(run.kernels.iloc[[row]], launching)[[*LAUNCH, *CALL]]
-
-
-def copied(run: Run, row: int, launching: Launching) -> pd.DataFrame:
-    """Return a row of COPIES with its bandwidth and the call that launched it."""
-    copy = _with_call(run.copies.iloc[[row]], launching)
-    return copy.assign(bytes_per_s=copy["bytes"] / (copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9))[[*COPY, *CALL]]
-
-
-def _with_call(operation: pd.DataFrame, launching: Launching) -> pd.DataFrame:
-    place = (operation[column].to_numpy() for column in ("rank", "process", "correlation"))
-    call = pd.DataFrame(launching.of(*place), operation.index)
-    start, called = operation["start_ns"], call["call_start_ns"]
-    queue = start - called - call["call_dur_ns"]
-    return operation.assign(
-        starts_at=start.map(_moment),
-        launched_by=call["call"],
-        call_starts_at=called.map(_moment, na_action="ignore"),
-        call_dur_ns=call["call_dur_ns"],
-        queue_ns=queue.where(queue >= 0),
-        delay_ns=start - called,
-    )
-
-
-def _moment(ns: int) -> str:
-    """A point of time to the nanosecond, as it is found again in the tables."""
-    return f"{ns / 1e9:.9f} s"
-
-
 def chosen(frame: pd.DataFrame, seen: Selection) -> pd.DataFrame:
     """Return the rows of the chosen ranks and GPUs."""
     for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
         frame = frame[frame[column].isin(chosen)] if len(chosen) else frame
     return frame
-
-
-def _named(kernels: pd.DataFrame, name: str, full_names: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows of a name or of full names; each distinct text is compared once."""
-    is_named = np.zeros(len(kernels), bool)
-    for column, texts in (("name", [name]), ("full_name", full_names)):
-        values = kernels[column].cat
-        wanted = np.append(values.categories.isin(texts), False)
-        if wanted.any():
-            is_named |= wanted[values.codes.to_numpy()]
-    return kernels.take(np.flatnonzero(is_named))
 
 
 def copies(frame: pd.DataFrame) -> Source:
@@ -415,22 +372,36 @@ def steps(frame: pd.DataFrame) -> Source:
 def metrics(
     samples: pd.DataFrame, seen: Selection, window: Window, names: Mapping[str, str]
 ) -> tuple[Part, pd.DataFrame]:
-    """Return a lane per GPU and metric of SAMPLES, with mean, least and most of up to 320 bins of the window."""
+    """Return a lane per metric of SAMPLES and GPU, with mean, least and most of up to 320 bins of the window.
+
+    Where these are too many, a lane is of all GPUs. Links that carried nothing in the whole run have no lane.
+    """
     kept = chosen(samples[samples["metric"].isin(list(names))], seen)
-    binned = (
-        bins(kept, bins=BINS_ACROSS, window=window) if len(kept) else pd.DataFrame(columns=["rank", "gpu", "metric"])
-    )
-    keys = kept[["rank", "gpu", "metric"]].drop_duplicates().sort_values(["metric", "rank", "gpu"]).head(MOST_LINES)
-    keys["metric"] = keys["metric"].astype(object)
-    lane = pd.MultiIndex.from_frame(keys).get_indexer(
-        pd.MultiIndex.from_frame(binned[["rank", "gpu", "metric"]].astype({"metric": object}))
-    )
-    drawn = binned.assign(lane=lane)[lane >= 0].reset_index(drop=True)
+    most = kept.groupby("metric", observed=True)["value"].max()
+    quiet = [name for name in most.index[most <= 0] if name in LINED["PCIe and NVLink"]]
+    kept = kept[~kept["metric"].isin(quiet)]
+    said = "" if len(kept) else "No readings of " + ("a link that was used." if quiet else "these metrics.")
+    if kept.empty:
+        return Part([], empty(BINS), empty(SPANS), 0, "", said), pd.DataFrame(columns=[*LINES])
+    binned = bins(kept, bins=BINS_ACROSS, window=window).astype({"metric": object})
+    keys = kept[["metric", "rank", "gpu"]].drop_duplicates().astype({"metric": object})
+    places = devices(keys)
+    if len(keys) > MOST_LINES:
+        said = f"Each line of a metric is the mean of {len(places.unique())} GPUs, between the least and the most."
+        ways = {"mean": ("mean", "mean"), "min": ("min", "min"), "max": ("max", "max")}
+        binned = binned.groupby(["metric", "start_ns"], as_index=False).agg(**ways).assign(rank=0, gpu=0)
+        keys = keys.drop_duplicates("metric").assign(rank=0, gpu=0)
+        places = pd.Series(f"{len(places.unique())} GPUs", keys.index)
+    order = keys["metric"].map([*names].index)
+    keys = keys.assign(order=order, place=places).sort_values(["order", "rank", "gpu"], ignore_index=True)
+    by = ["metric", "rank", "gpu"]
+    lane = pd.MultiIndex.from_frame(keys[by]).get_indexer(pd.MultiIndex.from_frame(binned[by]))
+    drawn = binned.assign(lane=lane)
     labels = [
         f"{place} · {names[metric]}{_highest(drawn, number, metric)}"
-        for number, (place, metric) in enumerate(zip(devices(keys), keys["metric"], strict=True))
+        for number, (place, metric) in enumerate(zip(keys["place"], keys["metric"], strict=True))
     ]
-    return Part(labels, empty(BINS), empty(SPANS), len(drawn), ""), drawn.reindex(columns=[*LINES])
+    return Part(labels, empty(BINS), empty(SPANS), len(drawn), "", said), drawn.reindex(columns=[*LINES])
 
 
 def _highest(drawn: pd.DataFrame, lane: int, metric: str) -> str:

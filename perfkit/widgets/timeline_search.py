@@ -1,21 +1,31 @@
-"""Finding in a timeline: operations by name, duration and range, and the operations that a call or range launched."""
+"""Finding in a timeline: operations by name, duration and range, what a call launched, and what was clicked."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis import dossier as dossiers
 from perfkit.analysis.causes import numbered_together, started_by
-from perfkit.analysis.intervals import Int, Window, union
+from perfkit.analysis.intervals import Int, Window, cut, union
+from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.format import duration
+from perfkit.names.parsing import base
 from perfkit.run import Run
-from perfkit.selection import Selection
+from perfkit.selection import Selection, select
 from perfkit.widgets.timeline_data import THREAD, chosen
 
+LAUNCH = ["name", "gpu", "stream", "starts_at", "dur_ns", "grid_blocks", "block_threads", "registers", "shared_bytes"]
+LAUNCH += ["in_graph", "correlation"]
+COPY = ["direction", "gpu", "stream", "starts_at", "dur_ns", "bytes", "bytes_per_s", "src_memory", "dst_memory"]
+COPY += ["correlation"]
+CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
 TABLES = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS")  # that are searched
 LIMIT = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\b")
 WITHIN = re.compile(r"(?:^|\s)in\s+(\S.*)$")
@@ -79,7 +89,7 @@ class Matches:
 def matches(run: Run, asked: Query, seen: Selection) -> Matches:
     """Return what matches in the tables of a run, on the chosen ranks and GPUs."""
     rows = {name: _matching(run, name, asked, seen) for name in TABLES}
-    frames = [run.table(name).take(found) for name, found in rows.items()]
+    frames = [run.table(name)[["start_ns", "dur_ns"]].take(found) for name, found in rows.items()]
     start, dur = (np.concatenate([f[c].to_numpy(np.int64) for f in frames]) for c in ("start_ns", "dur_ns"))
     order = np.argsort(start + dur // 2, kind="stable")
     return Matches(rows, start[order], dur[order])
@@ -168,3 +178,83 @@ def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, I
         kept = chosen(frame[["rank", "gpu"]].take(rows).reset_index(drop=True), seen).index
         found.append(rows[kept])
     return found[0], found[1]
+
+
+class Dossiers:
+    """The dossiers of a run's kernels, one at a time: of millions of launches those of all kernels take seconds."""
+
+    def __init__(self, run: Run, lanes: Lanes, launching: Launching) -> None:
+        self._run, self._lanes, self._launching = run, lanes, launching
+
+    @cached_property
+    def _traced(self) -> tuple[Run, Launching]:
+        """What the framework's profiler recorded, and its calls."""
+        traced = select(self._run).framework.run
+        return traced, self._launching if traced is self._run else Launching(traced.api_calls)
+
+    def of(self, name: str, seen: Selection, window: Window) -> pd.DataFrame:
+        """Return the dossier of a kernel over its launches in the window, its share that of all kernels' time there."""
+        traced, launching = self._traced
+        launches = chosen(self._run.launches, seen)
+        full_names: list[str] = []
+        if len(launches):  # what else its counters could belong to: the full names with a function name of the kernel's
+            bases = {base(full) for full in _named(self._run.kernels, name)["full_name"].astype(str).unique()}
+            full_names = [
+                str(full) for full in self._run.kernels["full_name"].cat.categories if base(str(full)) in bases
+            ]
+        kernels = cut(chosen(_named(self._run.kernels, name, full_names), seen), window)
+        own = chosen(_named(traced.kernels, name), seen)
+        calls = np.unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
+        tables = self._run.stalls, traced.ops, self._run.calltree, self._run.call_metrics
+        table = dossiers.kernels(
+            *(kernels, launches, *tables),
+            devices=self._run.devices.merge(chosen(self._lanes.devices, seen), on=["rank", "gpu"]),
+            traced=own,
+            api_calls=traced.api_calls.take(calls[calls >= 0]),
+            python_calls=traced.python_calls,
+        )
+        table = table[table["name"] == name]
+        every = self._lanes.totals(window=window, ranks=[*seen.ranks], gpus=[*seen.gpus])["total_ns"].sum()
+        return table.assign(share_frac=table["total_ns"] / (every or np.nan)).reset_index(drop=True)
+
+
+def launched(run: Run, row: int, launching: Launching) -> pd.DataFrame:
+    """Return a row of KERNELS with the call that launched it, and how long it waited (`perfkit.analysis.host`)."""
+    return _with_call(run.kernels.iloc[[row]], launching)[[*LAUNCH, *CALL]]
+
+
+def copied(run: Run, row: int, launching: Launching) -> pd.DataFrame:
+    """Return a row of COPIES with its bandwidth and the call that launched it."""
+    copy = _with_call(run.copies.iloc[[row]], launching)
+    return copy.assign(bytes_per_s=copy["bytes"] / (copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9))[[*COPY, *CALL]]
+
+
+def _with_call(operation: pd.DataFrame, launching: Launching) -> pd.DataFrame:
+    place = (operation[column].to_numpy() for column in ("rank", "process", "correlation"))
+    call = pd.DataFrame(launching.of(*place), operation.index)
+    start, called = operation["start_ns"], call["call_start_ns"]
+    queue = start - called - call["call_dur_ns"]
+    return operation.assign(
+        starts_at=start.map(_moment),
+        launched_by=call["call"],
+        call_starts_at=called.map(_moment, na_action="ignore"),
+        call_dur_ns=call["call_dur_ns"],
+        queue_ns=queue.where(queue >= 0),
+        delay_ns=start - called,
+    )
+
+
+def _moment(ns: int) -> str:
+    """A point of time to the nanosecond, as it is found again in the tables."""
+    return f"{ns / 1e9:.9f} s"
+
+
+def _named(kernels: pd.DataFrame, name: str, full_names: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows of a name or of full names; each distinct text is compared once."""
+    is_named = np.zeros(len(kernels), bool)
+    for column, texts in (("name", [name]), ("full_name", full_names)):
+        values = kernels[column].cat
+        wanted = np.append(values.categories.isin(texts), False)
+        if wanted.any():
+            is_named |= wanted[values.codes.to_numpy()]
+    return kernels.take(np.flatnonzero(is_named))

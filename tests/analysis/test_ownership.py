@@ -62,7 +62,8 @@ def test_ranges_that_differ_in_numbers_are_one_and_phases_of_names() -> None:
     assert expected == of_names(names, together=True)
     names = ["prefill batch 3", "model.forward", "decode_step", "Optimizer.step#Adam.step", "forward_backward_func"]
     names += ["video decode", "Backward pass", "forwarded mail"]
-    expected = {"prefill": 1, "forward": 2, "decode": 4, "optimizer": 8, "backward": 64}
+    names += ["aten::mm, seq = 5, op_id = 2", "MmBackward0, seq = 5", "aten::add, op_id = 4"]  # of emit_nvtx
+    expected = {"prefill": 1, "forward": 258, "decode": 4, "optimizer": 8, "backward": 64}
     assert expected == of_names(names, by="phase")
 
 

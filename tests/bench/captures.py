@@ -20,6 +20,7 @@ FOLDER = Path(tempfile.gettempdir(), "perfkit-bench")
 SHAPES = {
     "plain": make.Shape(),
     "node": make.Shape(gpus=8, processes=8, streams=2, nccl=True),
+    "eight": make.Shape(gpus=8, processes=8, streams=5, nccl=True),
     "copies": make.Shape(kernels_per_step=2),
 }
 SHAPES["shuffled"] = SHAPES["node"]

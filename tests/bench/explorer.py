@@ -22,6 +22,7 @@ from tests.bench.table import Row
 
 READY_S, PYTHON_S, DRAWN_S, MOST_BYTES = 3.0, 0.15, 0.5, 4e9
 TIMES = 3
+EMPTY = 28  # kernels of a chart that is all but empty
 DRAWN_LIMIT_MS = 300_000.0  # for a picture on a busy machine
 RESTED_MS = 300.0  # until the next gesture: a picture that is being drawn cannot be dragged
 SETTLED_S = 4.0  # after which a person who looked at the whole recording first zooms in
@@ -29,20 +30,21 @@ NOTEBOOK = "import perfkit\nfrom perfkit import widgets\nexplorer = widgets.expl
 
 
 def rows(kernels: int) -> Iterator[Row]:
-    """Measure; yields the rows of the table."""
-    path = captures.made(kernels)
-    size = f"explorer, {kernels:,} kernels"
-    with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder:
-        cache = Path(folder, "cache")
-        fresh.call(read_whole, path, cache=cache)
-        measured = fresh.call(in_python, path, cache=cache)
-        for work, (wall_s, cpu_s) in measured.answer.items():
-            most_s = READY_S if work == "ready" else PYTHON_S
-            peer = f"none; {wall_s:.3g} s on the clock"
-            bar = f"under {most_s} s CPU, {MOST_BYTES / 1e9:g} GB"
-            limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
-            yield Row(f"{size}, {work}, in Python", cpu_s, peer, None, bar=bar, **limits)
-        yield from _browser_rows(path, cache, size)
+    """Measure one GPU, eight GPUs of five streams (and NCCL's), and 16 ranks; yields the rows of the table."""
+    made = {"": captures.made(kernels), " of 8 GPUs x 5 streams": captures.made(kernels, "eight")}
+    for of, path in {**made, " of 16 ranks": captures.ranks(16, kernels // 16)}.items():
+        size = f"explorer, {kernels:,} kernels{of}"
+        with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder:
+            cache = Path(folder, "cache")
+            fresh.call(read_whole, path, cache=cache)
+            measured = fresh.call(in_python, path, cache=cache)
+            for work, (wall_s, cpu_s) in measured.answer.items():
+                most_s = READY_S if work == "ready" else PYTHON_S
+                peer = f"none; {wall_s:.3g} s on the clock"
+                bar = f"under {most_s} s CPU, {MOST_BYTES / 1e9:g} GB"
+                limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
+                yield Row(f"{size}, {work}, in Python", cpu_s, peer, None, bar=bar, **limits)
+            yield from _browser_rows(path, cache, size)
 
 
 def read_whole(path: str) -> None:
@@ -90,11 +92,13 @@ def _browser_rows(path: Path, cache: Path, size: str) -> Iterator[Row]:
     if chromium is None:
         yield Row(f"{size}, in JupyterLab", None, "no Chromium on PATH", None, bar=f"under {DRAWN_S} s")
         return
+    empty, _ = in_browser(chromium, captures.made(EMPTY), cache)
     drawn, peak = in_browser(chromium, path, cache)
     for work, wall_s in drawn.items():
         limits = {"most_seconds": None if work == "run" else DRAWN_S, "most_bytes": MOST_BYTES, "peak_bytes": peak}
         bar = f"{MOST_BYTES / 1e9:g} GB" if work == "run" else f"under {DRAWN_S} s, {MOST_BYTES / 1e9:g} GB"
-        yield Row(f"{size}, {work}, drawn in JupyterLab", wall_s, "none", None, bar=bar, **limits)
+        peer = "the same of an empty chart", empty.get(work)
+        yield Row(f"{size}, {work}, drawn in JupyterLab", wall_s, *peer, bar=bar, **limits)
 
 
 def in_browser(chromium: str, path: Path, cache: Path) -> tuple[dict[str, float], int]:
@@ -128,22 +132,37 @@ def in_browser(chromium: str, path: Path, cache: Path) -> tuple[dict[str, float]
 
 
 def _gestures(exploring: Any) -> Iterator[tuple[str, float]]:
-    """Drag, zoom until operations stand one by one, and filter; yields each gesture's name and seconds."""
-    from tests.browser.exploring import OVERVIEW, TIMELINE
+    """Use wheel, keys and mouse as a person does; yields each gesture's name and the seconds until it is drawn."""
+    from tests.browser.exploring import OVERVIEW, ROOT, TIMELINE
+
+    tab = exploring.tab
 
     def drawn(gesture: Callable[[], object]) -> float:
         before = exploring.spoken
-        gesture()
         began = time.perf_counter()
+        gesture()
         exploring.until_drawn_after(before, timeout=DRAWN_LIMIT_MS)
         taken = time.perf_counter() - began
-        exploring.tab.wait_for_timeout(RESTED_MS)
+        tab.wait_for_timeout(RESTED_MS)
         return taken
 
+    def held(key: str, gesture: Callable[[], object]) -> None:
+        tab.keyboard.down(key)
+        gesture()
+        tab.keyboard.up(key)
+
     yield "brush", drawn(lambda: exploring.drag(OVERVIEW, 0.3, 0.5))
+    exploring.point(0.5)
+    tab.evaluate(f"{ROOT}.focus({{preventScroll: true}})")
+    yield "wheel", drawn(lambda: tab.mouse.wheel(0, -240))
+    yield "Ctrl+wheel", drawn(lambda: held("Control", lambda: tab.mouse.wheel(0, 60)))
+    yield "Shift+wheel", drawn(lambda: held("Shift", lambda: tab.mouse.wheel(0, 120)))
+    for key in ("w", "a", "d", "s", "ArrowUp", "ArrowLeft", "ArrowRight", "ArrowDown", "u"):
+        yield f"key {key}", drawn(lambda key=key: tab.keyboard.press(key))
+    yield "Shift+drag", drawn(lambda: held("Shift", lambda: exploring.drag(TIMELINE, 0.4, 0.6)))
     while _count(exploring.title) > 1000:
         yield "zoom", drawn(lambda: exploring.drag(TIMELINE, 0.4, 0.48))
-    yield "whole recording", drawn(lambda: exploring.press("whole recording"))
+    yield "whole recording", drawn(lambda: exploring.press("Reset"))
     yield "kernels by name", drawn(lambda: exploring.type("kernels", "sgemm"))
     yield "all", drawn(lambda: exploring.press("Reset"))
 

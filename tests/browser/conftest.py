@@ -50,7 +50,6 @@ def page(chromium: Any, lab: Lab) -> Iterator[Page]:
 
 @pytest.fixture
 def shots() -> Path | None:
-    """A folder for pictures of what was seen, if PERFKIT_SHOTS names one."""
     folder = os.environ.get("PERFKIT_SHOTS")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -76,7 +76,6 @@ class Exploring:
 
     @property
     def title(self) -> str:
-        """What the timeline says is seen."""
         return str(self.tab.evaluate(TITLE))
 
     @property
@@ -86,43 +85,34 @@ class Exploring:
 
     @property
     def said(self) -> str:
-        """What the explorer says is chosen."""
         return str(self.tab.locator(f"{BOX} [role=status]").first.inner_text())
 
     def until_title(self, text: str, picture: int = TIMELINE, timeout: float = LIMIT) -> str:
-        """Wait until a picture's title contains a text, and return the title."""
         return self._until(TITLES[picture], text, timeout)
 
     def until_said(self, text: str) -> str:
-        """Wait until the explorer says a text, and return all that it says."""
         return self._until(f"document.querySelector('{BOX} [role=status]').textContent", text)
 
     def until_other(self, title: str) -> str:
-        """Wait until the timeline has another title than this, and return it."""
         self.tab.wait_for_function(f"before => {TITLE} && {TITLE} !== before", arg=title, timeout=LIMIT)
         return self.title
 
     def until_drawn_after(self, spoken: str, timeout: float = LIMIT) -> None:
-        """Wait until the timeline shows another choice than the one it told so of."""
         self.tab.wait_for_function(f"before => {SPOKEN} && {SPOKEN} !== before", arg=spoken, timeout=timeout)
 
     def reset(self) -> None:
-        """Choose everything."""
         self.press("Reset")
         self.until_said("Chosen: all GPUs, the whole recording, all kernels.")
         self.tab.wait_for_timeout(300)  # a picture that is being drawn again cannot be dragged
 
     def press(self, name: str) -> None:
-        """Press a button."""
         self.tab.locator(f"{BOX} button", has_text=name).click()
 
     def mark(self, name: str, option: str) -> None:
-        """Mark one line of a list, and no other."""
         listed = self.tab.locator(f"{BOX} .widget-select-multiple", has_text=name)
         listed.locator("option").get_by_text(option, exact=True).click()
 
     def type(self, name: str, text: str) -> None:
-        """Type into a field, and press Enter."""
         field = self.tab.locator(f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)).locator(
             "input"
         )
@@ -130,7 +120,6 @@ class Exploring:
         field.first.press("Enter")
 
     def drag(self, picture: int, first: float, last: float) -> None:
-        """Drag over a picture from one place to another, as fractions of its width."""
         x, y, width, height = self.tab.evaluate(FRAMES[picture])
         mouse, middle = self.tab.mouse, y + height / 2
         mouse.move(x + first * width, middle)
@@ -151,7 +140,6 @@ class Exploring:
         return found
 
     def point(self, across: float) -> None:
-        """Move the pointer to a fraction of the timeline's width, in its first lane."""
         x, y, width, _ = self.tab.evaluate(FRAMES[TIMELINE])
         self.tab.mouse.move(x + across * width - 5, y + 30)
         self.tab.mouse.move(x + across * width, y + 30)

@@ -20,7 +20,7 @@ from perfkit.report import notebooks
 TOKEN = "of-the-tests"
 LOCAL = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|data:|blob:|about:")
 MOST_PIXELS = 14_000
-START, RUN = 90.0, 240.0  # s that a server, and a notebook, may take on a loaded machine
+START, RUN = 240.0, 240.0  # s that a server, and a notebook, may take on a loaded machine
 SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -36,8 +36,6 @@ HAS_ROWS = f"([caption, count]) => {FOUND}?.querySelectorAll('tbody tr').length 
 
 
 class Lab:
-    """A server on a folder, with a cache that lies there too or is given."""
-
     def __init__(self, folder: Path, *, cache: Path | None = None) -> None:
         self.folder, self.port = folder / "work", _free_port()
         self.folder.mkdir()
@@ -64,21 +62,18 @@ class Lab:
         _until(lambda: self.api("GET", "status"), START)
 
     def set(self, plugin: str, values: dict[str, Any]) -> None:
-        """Write a user's settings of a part of JupyterLab."""
         package, _, name = plugin.rpartition("/")
         place = self._settings / package / f"{name}.jupyterlab-settings"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps(values))
 
     def api(self, method: str, path: str) -> Any:
-        """Ask the server."""
         request = Request(f"http://127.0.0.1:{self.port}/api/{path}?token={TOKEN}", method=method)
         with urlopen(request, timeout=10) as answer:
             body = answer.read()
         return json.loads(body) if body else {}
 
     def write(self, name: str, *cells: str) -> str:
-        """Write a notebook of code cells and return its name."""
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
         return name
@@ -97,7 +92,6 @@ class Lab:
             self.api("DELETE", f"sessions/{session['id']}")
 
     def stop(self) -> None:
-        """End the server."""
         self._process.terminate()
         self._process.wait(START)
         self._log.close()
@@ -115,47 +109,38 @@ class Page:
         tab.on("request", lambda asked: None if LOCAL.match(asked.url) else self.foreign.append(asked.url))
 
     def run(self, name: str) -> None:
-        """Open a notebook and run its cells to the end."""
         self.open(name)
         self.run_cells()
 
     def open(self, name: str) -> None:
-        """Open a notebook and wait for its kernel."""
         place = f"workspaces/{name}-{time.monotonic_ns()}/tree/{name}.ipynb"
         self.tab.goto(f"http://127.0.0.1:{self.lab.port}/lab/{place}?token={TOKEN}")
         self.tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=START * 1000)
         self.tab.wait_for_function(KERNEL_IS_READY, timeout=START * 1000)
 
     def run_cells(self) -> None:
-        """Run the notebook's cells to the end."""
         self.tab.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.tab.wait_for_function(HAS_RUN, timeout=RUN * 1000)
         self.idle()
 
     def idle(self) -> None:
-        """Wait until the kernel has nothing to do."""
         self.tab.wait_for_function(KERNEL_IS_READY, timeout=RUN * 1000)
 
     def errors(self) -> list[str]:
-        """Return the tracebacks and warnings that cells show."""
         kinds = ("application/vnd.jupyter.stderr", "application/vnd.jupyter.error")
         found = ", ".join(f'[data-mime-type="{kind}"]' for kind in kinds)
         return [str(text) for text in self.tab.locator(found).all_inner_texts()]
 
     def text(self, caption: str) -> str:
-        """Return what stands in the table of this caption, cells apart by tabs."""
         return str(self._table(caption).inner_text())
 
     def rows(self, caption: str) -> int:
-        """Return how many rows are seen of the table of this caption."""
         return int(self._table(caption).locator("tbody tr").count())
 
     def until_text(self, caption: str, text: str) -> None:
-        """Wait until a text stands in the table of this caption."""
         self.tab.wait_for_function(HAS_TEXT, arg=[caption, text], timeout=START * 1000)
 
     def until_rows(self, caption: str, count: int) -> None:
-        """Wait until so many rows are seen of the table of this caption."""
         self.tab.wait_for_function(HAS_ROWS, arg=[caption, count], timeout=START * 1000)
 
     def _table(self, caption: str) -> Any:
@@ -170,7 +155,6 @@ class Page:
         self.tab.locator(".jp-Notebook").screenshot(path=file)
 
     def close(self) -> None:
-        """Leave the page and end its kernel."""
         self.tab.close()
         self.lab.end_sessions()
 
@@ -182,7 +166,6 @@ def _free_port() -> int:
 
 
 def _until(answer: Any, limit: float) -> None:
-    """Ask until there is an answer."""
     end = time.monotonic() + limit
     while True:
         try:

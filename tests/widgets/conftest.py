@@ -14,7 +14,6 @@ from perfkit.widgets import live, page
 
 @pytest.fixture
 def run(tmp_path: Path) -> perfkit.Run:
-    """A run in a file."""
     path = tmp_path / "run.sqlite"
     path.touch()
     return run_of(path, tables())
@@ -30,6 +29,5 @@ def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook in front of a person."""
     asked = {"content": {"allow_stdin": True}}
     monkeypatch.setattr(live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))

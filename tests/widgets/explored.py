@@ -40,13 +40,11 @@ def capture(dur_ns: int = 100 * MS) -> pd.DataFrame:
 
 
 def run_of(path: Path, found: dict[str, pd.DataFrame]) -> perfkit.Run:
-    """A run of one profile with these tables."""
     loaders = {name: (lambda frame=frame: frame) for name, frame in found.items()}
     return perfkit.Run([Profile("nsys", path, capture(), loaders)])
 
 
 def changes(explorer: Explorer) -> list[Any]:
-    """Every selection from now on."""
     seen: list[Any] = []
     explorer.observe(lambda change: seen.append(change["new"]), "selection")
     return seen

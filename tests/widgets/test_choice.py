@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pandas as pd
 import pytest
 import traitlets
@@ -29,60 +28,42 @@ from perfkit.names.families import FAMILIES
 from perfkit.profile import Profile
 from perfkit.run import Run, load
 from perfkit.tables import LAUNCHES
-from perfkit.widgets import choice
+from perfkit.widgets import choice, page
 from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
 
 pytestmark = pytest.mark.usefixtures("page_of_tests")
+CHOICE: dict[str, Any] = {"ranks": [0], "gpus": [1], "window": [0, 50 * MS], "kernels": "gemm", "families": ["gemm"]}
+ALL: dict[str, Any] = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
 
 
 def test_is_a_selection_where_nobody_watches(run: Run) -> None:
-    """A run becomes the selection of all of it, and a selection stays what it is."""
     chosen = perfkit.select(run, gpus=[1])
     assert chosen is explorer(chosen)
-    still = explorer(run)
-    assert isinstance(still, perfkit.Selection)
-    assert perfkit.select(run).description == still.description
-
-
-def test_begins_with_the_selection_it_is_given(run: Run, watched: None) -> None:
-    """The parameters of the notebook are the first choice."""
-    live = explorer(perfkit.select(run, ranks=[0], gpus=[1], window=(0, 50 * MS), kernels="gemm", families=["gemm"]))
-    assert isinstance(live, Explorer)
-    assert ((0,), (1,), (0, 50 * MS)) == (live.ranks, live.gpus, live.window)
-    assert ("gemm", ("gemm",)) == (live.kernels, live.families)
-    assert ["sgemm_nt"] == live.selection.kernels["name"].tolist()
-
-
-def test_knows_what_the_notebook_was_given(run: Run, watched: None, tmp_path: Path) -> None:
-    """Paths beside the notebook are whole in what is copied; what was not given has no line."""
-    live = explorer(run, baseline=tmp_path / "before", peaks="")
-    assert isinstance(live, Explorer)
-    live.view.copy.click()
-    lines = live.view.parameters.value.splitlines()
-    assert lines[1].endswith(f" --baseline {tmp_path.resolve()}/before")
-    assert f'baseline = "{tmp_path.resolve()}/before"' in lines
-    assert f'baseline: "{tmp_path.resolve()}/before"' in lines
-    assert "peaks" not in live.view.parameters.value
-
-
-def test_an_unknown_view_is_refused(run: Run) -> None:
-    """The legal names are listed, also where nobody watches."""
+    assert perfkit.select(run).description == explorer(run).description
     with pytest.raises(ValueError, match=r"show: 'timelime' is no view. Choose from timeline\."):
         explorer(run, show="timelime")
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"ranks": [1]},
-        {"gpus": [1], "window": [0, 45 * MS]},
-        {"kernels": "SGEMM_n?"},
-        {"families": ["softmax", "gemm"], "ranks": [0, 1]},
-        {"kernels": "script", "window": [60 * MS, 61 * MS]},
-    ],
-)
+def test_begins_with_the_selection_it_is_given(run: Run, watched: None) -> None:
+    live = explorer(perfkit.select(run, **CHOICE))
+    assert isinstance(live, Explorer)
+    assert CHOICE == live.parameters
+    given = explorer(run, baseline=run.profiles[0].path.parent / "before", peaks="")
+    given.view.copy.click()
+    lines = given.view.parameters.value.splitlines()
+    before = f"{run.profiles[0].path.parent.resolve()}/before"  # what was not given has no line
+    assert lines[1].endswith(f" --baseline {before}")
+    assert {f'baseline = "{before}"', f'baseline: "{before}"'} < {*lines}
+    assert "peaks" not in given.view.parameters.value
+    assert ["sgemm_nt"] == live.selection.kernels["name"].tolist()
+
+
+SAME = [{"ranks": [1]}, {"gpus": [1], "window": [0, 45 * MS]}, {"kernels": "SGEMM_n?"}]
+SAME += [{"families": ["softmax", "gemm"], "ranks": [0, 1]}, {"kernels": "script", "window": [60 * MS, 61 * MS]}]
+
+
+@pytest.mark.parametrize("choice", SAME)
 def test_parameters_choose_the_same_tables(run: Run, choice: dict[str, Any]) -> None:
-    """What `perfkit.select` makes of `parameters` is what the explorer shows."""
     live = Explorer(run)
     live.choose(**choice)
     again = perfkit.select(run, **live.parameters)
@@ -91,8 +72,19 @@ def test_parameters_choose_the_same_tables(run: Run, choice: dict[str, Any]) -> 
     assert again.window == live.selection.window
 
 
+def test_choices_are_kept_as_they_are_meant(run: Run) -> None:
+    live = Explorer(run)
+    live.window = (1, 99_999_999)  # that no control could show
+    assert (1, 99_999_999) == live.window == live.selection.window
+    live.window = (1e6, 2e6)
+    assert [int, int] == [type(edge) for edge in live.window]
+    live.choose(window=(), kernels=HOSTILE)  # text to look for, nothing more
+    assert [HOSTILE] == live.selection.kernels["name"].tolist()
+    live.choose(kernels="", families=["softmax", "gemm", "softmax"])
+    assert ["gemm", "softmax"] == [one for one in FAMILIES if one in live.families] == [*live.families]
+
+
 def test_one_selection_per_choice(run: Run) -> None:
-    """Three traits set together change it once, the same value again not at all."""
     live = Explorer(run)
     seen = changes(live)
     live.gpus = [1]
@@ -121,7 +113,6 @@ def test_one_selection_per_choice(run: Run) -> None:
     ],
 )
 def test_what_the_run_does_not_have_is_refused(run: Run, choice: dict[str, Any], message: str) -> None:
-    """The choice stays as it was, with the others that were set together."""
     live = Explorer(run)
     seen = changes(live)
     with pytest.raises(traitlets.TraitError, match=message):
@@ -141,7 +132,6 @@ def test_what_the_run_does_not_have_is_refused(run: Run, choice: dict[str, Any],
     ],
 )
 def test_a_choice_that_leaves_nothing_is_a_sentence(run: Run, choice: dict[str, Any], sentence: str) -> None:
-    """There is no selection then, and there is one again as soon as the choice leaves something."""
     live = Explorer(run)
     live.choose(**choice)
     assert live.selection is None
@@ -150,37 +140,7 @@ def test_a_choice_that_leaves_nothing_is_a_sentence(run: Run, choice: dict[str, 
     assert ("", True) == (live.problem, live.selection is not None)
 
 
-def test_a_gpu_of_another_rank_is_a_sentence(tmp_path: Path) -> None:
-    """GPU 1 is the run's, but not rank 0's."""
-    work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
-    live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
-    live.choose(ranks=[0], gpus=[0, 1])
-    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (live.selection, live.problem)
-
-
-def test_a_window_is_kept_to_the_ns(run: Run) -> None:
-    """Integers that no control could show come back as they were set; whole floats are taken."""
-    live = Explorer(run)
-    live.window = (1, 99_999_999)
-    assert (1, 99_999_999) == live.window == live.selection.window
-    live.window = (1e6, 2e6)
-    assert [int, int] == [type(edge) for edge in live.window]
-
-
-def test_jumps_to_a_step(run: Run) -> None:
-    """Step 3 lasts from 60 ms to 80 ms; there is no step 5."""
-    live = Explorer(run)
-    live.jump(3)
-    assert (60 * MS, 80 * MS) == live.window
-    with pytest.raises(ValueError, match=r"step: 5 is not among the steps that were found \(0 to 4\)"):
-        live.jump(5)
-    live.ranks = [1]
-    with pytest.raises(ValueError, match=r"found \(none: nothing repeats\)"):
-        live.jump(3)
-
-
 def test_runs_without_a_timeline(tmp_path: Path) -> None:
-    """Of an empty run, a log, or counters alone everything can be chosen, and of the latter kernels by name."""
     empty = Explorer(Run([]))
     assert ((), ()) == (empty.offer.ranks, empty.offer.span)
     log = Explorer(run_of(tmp_path, {"SAMPLES": samples(gpu_busy_frac=[0.5, 0.6])}))
@@ -193,42 +153,21 @@ def test_runs_without_a_timeline(tmp_path: Path) -> None:
     assert ["sgemm"] == counted.selection.launches["name"].tolist()
     counted.kernels = "softmax"
     assert counted.problem.startswith("families: no kernel is of gemm and contains 'softmax'")
+    beside = Explorer(run_of(tmp_path, tables() | {"LAUNCHES": _launches("flash_fwd_kernel")}))
+    beside.kernels = "flash"  # that only the counters saw
+    assert 1 == len(beside.selection.launches)
+    beside.window = (0, MS)
+    assert beside.selection is None
 
 
 def _launches(*names: str) -> pd.DataFrame:
-    """LAUNCHES with these names."""
     rows = {column.name: 0 for column in LAUNCHES.columns}
     texts = {column.name: "" for column in LAUNCHES.columns if column.dtype in ("string", "category")}
     own = [{"launch": n, "name": name, "full_name": name} for n, name in enumerate(names)]
     return LAUNCHES.make(pd.DataFrame([{**rows, **texts, **row} for row in own]))
 
 
-def test_counters_beside_a_timeline_know_more_kernels(tmp_path: Path) -> None:
-    """A kernel that only the counters saw can be chosen, as `perfkit.select` lets it; in a window it never ran."""
-    run = run_of(tmp_path, tables() | {"LAUNCHES": _launches("flash_fwd_kernel")})
-    live = Explorer(run)
-    live.kernels = "flash"
-    assert 1 == len(live.selection.launches)
-    live.window = (0, MS)
-    assert live.selection is None
-
-
-def test_hostile_names_choose_like_others(run: Run) -> None:
-    """A name is text to look for, nothing more."""
-    live = Explorer(run)
-    live.kernels = HOSTILE
-    assert [HOSTILE] == live.selection.kernels["name"].tolist()
-
-
-def test_families_are_in_their_order(run: Run) -> None:
-    """However they were set."""
-    live = Explorer(run)
-    live.families = ["softmax", "gemm", "softmax"]
-    assert ["gemm", "softmax"] == [one for one in FAMILIES if one in live.families] == [*live.families]
-
-
 def test_ranks_are_the_profiles(tmp_path: Path) -> None:
-    """A rank that recorded nothing but its capture can be chosen: that it did nothing is an answer."""
     idle = Profile("nsys", tmp_path, capture(), {}, rank=1)
     busy = Profile("nsys", tmp_path, capture(), {"KERNELS": lambda: tables()["KERNELS"].iloc[:1]}, rank=0)
     live = Explorer(Run([busy, idle]))
@@ -236,30 +175,30 @@ def test_ranks_are_the_profiles(tmp_path: Path) -> None:
     assert (1,) == live.selection.ranks
     assert live.on_lanes is None
     assert live.totals.empty
+    work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
+    live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
+    live.choose(ranks=[0], gpus=[0, 1])
+    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (live.selection, live.problem)
 
 
-NOTHING: dict[str, Any] = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
 CHOICES: list[dict[str, Any]] = [
-    NOTHING,
+    ALL,
     {"ranks": [0, 8], "gpus": [1], "window": [1000, 2**53 - 1], "kernels": "gemm*", "families": ["gemm", "softmax"]},
     {"ranks": [], "gpus": [-1], "window": [-5, 10], "kernels": "--out x", "families": []},
-    {**NOTHING, "baseline": "/an earlier/run.sqlite", "peaks": "/p'$x.csv"},
+    {**ALL, "baseline": "/an earlier/run.sqlite", "peaks": "/p'$x.csv"},
     {"ranks": [], "gpus": [], "window": [], "kernels": "a'b\"c\\d\n\u2028\x00\u202e\U000e0001é$(rm)`", "families": []},
 ]
 
 
 @pytest.mark.parametrize("chosen", CHOICES)
-def test_texts_make_the_choice_again(chosen: dict[str, Any]) -> None:
-    """The lines for a cell as Python, those for papermill as YAML."""
+def test_texts_and_command_make_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (chosen != ALL) == bool(arguments(chosen))
     _, cell, file = texts(chosen, Path("/a b/run")).split("\n\n")
     found: dict[str, Any] = {}
     exec(cell, {}, found)
     assert {"profile": "/a b/run", **chosen} == found == yaml.safe_load(file)
-
-
-@pytest.mark.parametrize("chosen", CHOICES[:4])
-def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the command itself reads it."""
+    if chosen is CHOICES[-1]:  # which no command can carry
+        return
     read: dict[str, Any] = {}
     monkeypatch.setattr(main.commands["report"], "callback", lambda **options: read.update(options))
     command = texts(chosen, Path("/a b/run")).splitlines()[1]
@@ -269,98 +208,51 @@ def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch:
     assert chosen == {name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen}
 
 
-def test_what_is_not_chosen_is_no_option() -> None:
-    """The shortest command that does it."""
-    assert [] == arguments(CHOICES[0])
-    assert texts(CHOICES[0], None).startswith("# in a terminal\nperfkit report PATH\n")
-    assert isinstance(main, click.Group)
-
-
 def test_the_path_that_reads_a_run_again(tmp_path: Path) -> None:
-    """A file; a folder that holds the same profiles; none where the folder holds more, or nothing is there."""
     logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
     assert logs[0] == place(load(logs[0]))
     assert tmp_path == place(load(tmp_path)) == place(load(logs))
+    (tmp_path / "letter.sqlite").write_text("Dear reader")  # what cannot be read is left out
+    assert tmp_path == place(run := load(tmp_path)) == place(load(logs))
+    assert logs == [p.path for p in run.profiles]
     query(tmp_path / "c.csv", *moments(2))
     assert place(load(logs)) is None
     assert place(run_of(tmp_path / "absent", tables())) is None
     assert place(Run([])) is None
 
 
-def test_a_folder_with_something_strange_is_the_run_without_it(tmp_path: Path) -> None:
-    """What cannot be read is left out when the folder is loaded, so that the folder stands for what was read before."""
-    logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
-    run = load(logs)
-    (tmp_path / "letter.sqlite").write_text("Dear reader")
-    assert tmp_path == place(run)
-    assert [p.path for p in run.profiles] == [p.path for p in load(tmp_path).profiles]
-
-
-CHOICE = {"ranks": [0], "gpus": [1], "window": [0, 50 * MS], "kernels": "gemm", "families": ["gemm"]}
-ALL = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
 posix = pytest.mark.skipif(sys.platform == "win32", reason="files have no such owner and mode")
 
 
 def file_of(cache: Path) -> Path:
-    """The one choice that is stored."""
     (file,) = cache.glob("user-*/choices/*")
     return file
 
 
-def test_the_next_explorer_of_a_run_offers_the_last_choice(run: Run) -> None:
-    """That of another notebook: the same file, loaded again. It is not taken: the parameters hold."""
-    Explorer(run).choose(**CHOICE)
-    again = Explorer(run_of(run.profiles[0].path, tables()))
-    assert (CHOICE, ALL) == (again.last, again.parameters)
-
-
-def test_a_choice_that_is_given_holds(run: Run) -> None:
-    """Parameters of the notebook are not mixed with what was stored."""
-    Explorer(run).choose(**CHOICE)
-    live = Explorer(perfkit.select(run, gpus=[0]))
-    assert (CHOICE, ALL | {"gpus": [0]}) == (live.last, live.parameters)
-
-
-def test_to_begin_is_no_choice(run: Run) -> None:
-    """A notebook that is opened with other parameters does not replace what a person chose."""
-    Explorer(run).choose(**CHOICE)
-    Explorer(perfkit.select(run, gpus=[0]))
-    assert CHOICE == Explorer(run).last
-
-
-def test_what_is_given_is_not_offered(run: Run) -> None:
-    """The last choice is the present one, or none was ever made."""
+def test_the_next_explorer_of_a_run_offers_the_last_choice(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert {} == Explorer(perfkit.select(run, gpus=[0])).last
     Explorer(run).choose(**CHOICE)
-    assert {} == Explorer(perfkit.select(run, **CHOICE)).last
-
-
-def test_another_run_has_its_own(run: Run, tmp_path: Path) -> None:
-    """A file of another path has no last choice."""
-    Explorer(run).choose(**CHOICE)
-    other = tmp_path / "other.sqlite"
-    other.touch()
+    again = Explorer(run_of(run.profiles[0].path, tables()))  # of another notebook: the parameters hold
+    assert (CHOICE, ALL) == (again.last, again.parameters)
+    given = Explorer(perfkit.select(run, gpus=[0]))  # to begin with something else is no choice
+    assert (CHOICE, ALL | {"gpus": [0]}) == (given.last, given.parameters)
+    assert (CHOICE, {}) == (Explorer(run).last, Explorer(perfkit.select(run, **CHOICE)).last)
+    (other := tmp_path / "other.sqlite").touch()
     assert {} == Explorer(run_of(other, tables())).last
-
-
-def test_a_choice_that_leaves_nothing_is_not_stored(run: Run) -> None:
-    """The last that left something is."""
     live = Explorer(run)
-    live.gpus = [1]
-    live.kernels = "nothing"
+    live.choose(**ALL | {"gpus": [1]})
+    live.kernels = "nothing"  # what leaves nothing is not stored
     assert ALL | {"gpus": [1]} == Explorer(run).last
-
-
-def test_reset_is_a_choice(run: Run) -> None:
-    """After it everything is the last choice: offered where the parameters say less, and else what is given."""
-    live = Explorer(run)
-    live.choose(**CHOICE)
     live.reset()
     assert ({}, ALL) == (Explorer(run).last, Explorer(perfkit.select(run, gpus=[0])).last)
+    if sys.platform != "win32":
+        monkeypatch.setattr(choice.os, "getuid", lambda: 4711)  # another user of a shared cache
+        assert {} == Explorer(perfkit.select(run, gpus=[0])).last
 
 
 def test_nothing_is_stored_without_cache_or_file(run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PERFKIT_CACHE=off, or tables that lie in no file."""
     Explorer(run_of(cache / "absent", tables())).choose(**CHOICE)
     assert [] == [*cache.iterdir()]
     monkeypatch.setenv("PERFKIT_CACHE", "off")
@@ -368,29 +260,14 @@ def test_nothing_is_stored_without_cache_or_file(run: Run, cache: Path, monkeypa
     assert {} == Explorer(run).last
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{}"),
-        json.dumps(CHOICE | {"more": 1}).encode(),
-        *(
-            json.dumps(CHOICE | wrong).encode()
-            for wrong in (
-                *({"gpus": 1}, {"gpus": [True]}, {"gpus": ["1"]}, {"gpus": [7]}, {"gpus": [1e300]}, {"gpus": None}),
-                *(
-                    {"window": [1]},
-                    {"window": [0, 10**400]},
-                    {"window": [5, 1]},
-                    {"kernels": 5},
-                    {"kernels": "nothing"},
-                ),
-                *({"families": ["<script>"]}, {"families": [[]]}),
-            )
-        ),
-    ],
-)
+WRONG: list[dict[str, Any]] = [{"gpus": wrong} for wrong in (1, [True], ["1"], [7], [1e300], None)]
+WRONG += [{"window": wrong} for wrong in ([1], [0, 10**400], [5, 1])] + [{"kernels": wrong} for wrong in (5, "nothing")]
+WRONG += [{"families": ["<script>"]}, {"families": [[]]}, {"more": 1}]
+CONTENTS = [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{}"]
+
+
+@pytest.mark.parametrize("content", CONTENTS + [json.dumps(CHOICE | wrong).encode() for wrong in WRONG])
 def test_damaged_or_foreign_content_is_ignored(run: Run, cache: Path, content: bytes) -> None:
-    """What does not fit the run is not offered, in part or whole, and the next choice replaces it."""
     Explorer(run).choose(**CHOICE)
     file_of(cache).write_bytes(content)
     live = Explorer(run)
@@ -400,7 +277,6 @@ def test_damaged_or_foreign_content_is_ignored(run: Run, cache: Path, content: b
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file where its folder should be, and a rename that fails and leaves nothing behind."""
     Explorer(run).choose(**CHOICE)
     folder = file_of(cache).parent
     file_of(cache).unlink()
@@ -419,7 +295,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(run: Run, cache: Path, monke
 
 @posix
 def test_others_cannot_read_what_is_stored(run: Run, cache: Path) -> None:
-    """Whatever the umask: the folder of the user is closed, and so is the file."""
     before = os.umask(0)
     try:
         Explorer(run).choose(**CHOICE)
@@ -431,7 +306,6 @@ def test_others_cannot_read_what_is_stored(run: Run, cache: Path) -> None:
 
 
 def of_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the path belong to another user, as far as anyone can tell who asks the system."""
     inode, asked, opened = path.stat().st_ino, os.lstat, os.fstat
 
     def with_owner(found: os.stat_result) -> os.stat_result:
@@ -442,46 +316,20 @@ def of_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def writable(path: Path, _: pytest.MonkeyPatch) -> None:
-    """Let everyone write the path."""
     path.chmod(path.stat().st_mode | 0o002)
 
 
 def linked(path: Path, _: pytest.MonkeyPatch) -> None:
-    """Let the path be a link to what it was."""
     path.symlink_to(path.rename(path.with_name("elsewhere")))
 
 
 def piped(path: Path, _: pytest.MonkeyPatch) -> None:
-    """Let the path be a pipe in which nobody writes."""
     path.unlink() if path.is_file() else path.rename(path.with_name("elsewhere"))
     os.mkfifo(path)
 
 
-PLANTS = [of_another, writable, linked, piped]
-
-
-@posix
-@pytest.mark.parametrize("plant", PLANTS)
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_a_choice_of_another_user_is_not_read(
-    run: Run,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    plant: Callable[[Path, pytest.MonkeyPatch], None],
-    is_folder: bool,
-) -> None:
-    """Nor one that another may have written, be it the file or the folder of the user, and nobody waits for a pipe."""
-    Explorer(run).choose(**CHOICE)
-    plant(file_of(cache).parents[1] if is_folder else file_of(cache), monkeypatch)
-    assert {} == Explorer(run).last
-
-
-@posix
-def test_users_do_not_meet_in_a_shared_cache(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has the last choice that was made by that user."""
-    Explorer(run).choose(**CHOICE)
-    monkeypatch.setattr(choice.os, "getuid", lambda: 4711)
-    assert {} == Explorer(run).last
+Plant = Callable[[Path, pytest.MonkeyPatch], None]
+PLANTS: list[Plant] = [of_another, writable, linked, piped]
 
 
 @pytest.fixture
@@ -494,8 +342,30 @@ def programs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return given
 
 
+@posix
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize("kind", ["choices", "charts"])
+def test_what_another_user_may_have_written_is_not_taken(
+    run: Run,
+    programs: list[str],
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Plant,
+    is_folder: bool,
+    kind: str,
+) -> None:
+    choice.enable_brush()
+    monkeypatch.setattr(page, "enable_brush", lambda: None)
+    Explorer(run, show="").choose(**CHOICE)
+    (file,) = cache.glob(f"user-*/{kind}/*")
+    plant(file.parents[1] if is_folder else file, monkeypatch)
+    assert kind == "charts" or {} == Explorer(run, show="").last
+    choice.enable_brush()
+    assert kind == "choices" or ["", ""] == programs
+
+
 def test_the_program_is_put_together_once(programs: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next process takes it from the cache; a file that was changed is not what it was."""
     for _ in range(2):
         choice.enable_brush()
     (file,) = cache.glob("user-*/charts/*")
@@ -508,26 +378,7 @@ def test_the_program_is_put_together_once(programs: list[str], cache: Path, monk
     assert "" == programs[-1]
 
 
-@posix
-@pytest.mark.parametrize("plant", PLANTS)
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_the_program_of_another_user_is_not_run(
-    programs: list[str],
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    plant: Callable[[Path, pytest.MonkeyPatch], None],
-    is_folder: bool,
-) -> None:
-    """Its name fits its content, yet whoever can write there chooses both."""
-    choice.enable_brush()
-    (file,) = cache.glob("user-*/charts/*")
-    plant(file.parents[1] if is_folder else file, monkeypatch)
-    choice.enable_brush()
-    assert ["", ""] == programs
-
-
 def test_a_row_of_a_table_leads_to_its_time_or_its_kernel(run: Run) -> None:
-    """A gap with half of its length around it inside the axis, a step exactly, a kernel by name; no row is an error."""
     explorer = Explorer(run)
     explorer.lead(json.dumps({"start_ns": str(40 * MS), "dur_ns": str(10 * MS), "cause": "x"}))
     assert (35 * MS - 1, 55 * MS + 1) == explorer.window

@@ -27,37 +27,31 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """No cell has made a view before."""
     widgets_live._MADE.clear()
     yield
     widgets_live._MADE.clear()
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *, cell: str = "", run: str = "", person: bool = True) -> None:
-    """Let a cell be run, by a person or not."""
     request = {"content": {"allow_stdin": person}, "metadata": {"cellId": cell}, "header": {"msg_id": run}}
     monkeypatch.setattr(widgets_live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request))
 
 
 def choice(kernels: str = "") -> perfkit.Selection:
-    """A choice of nothing, with a name."""
     chosen = perfkit.select(Run([]))
     chosen.pattern = kernels
     return chosen
 
 
 def named(view: perfkit.Selection) -> list[Part]:
-    """The name of the choice."""
     return [view.pattern]
 
 
 def html(live: Live) -> list[str]:
-    """What the page holds of each part."""
     return [output.outputs[0]["data"]["text/html"] for output in live.view.children[2:]]
 
 
 def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, Any]]:
-    """What a notebook stores of a view."""
     stored: list[dict[str, Any]] = []
     monkeypatch.setattr("IPython.display.display", lambda data, raw: stored.append(data) if raw else None)
     view._ipython_display_()
@@ -65,7 +59,6 @@ def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, An
 
 
 def test_parts_are_stored_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chart goes as specification for JupyterLab's own viewer, a table as HTML, a sentence as a paragraph."""
     view = shown(choice(), lambda _: [charts.kernels.bars(KERNELS), charts.tables.show(KERNELS), "Well."])
     assert isinstance(view, Shown)
     chart, table, sentence = displayed(monkeypatch, view)
@@ -76,27 +69,25 @@ def test_parts_are_stored_in_their_order(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_sentences_are_escaped() -> None:
-    """What stood in a file is text, on one line and not without end."""
     assert "<img" not in bundle(HOSTILE)["text/html"]
     assert "&lt;img" in bundle(HOSTILE)["text/html"]
     assert len(bundle("x" * 10_000)["text/plain"]) == widgets_live.LONGEST
 
 
 def test_scripts_are_stored_only_where_a_person_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first table of a cell brings the library, the next ones do not; a notebook run by papermill holds none."""
     view = Shown([charts.tables.show(KERNELS), charts.tables.searchable(KERNELS), charts.tables.searchable(KERNELS)])
     asked(monkeypatch)
+    assert is_watched()
     still, first, second = (data["text/html"] for data in displayed(monkeypatch, view))
     assert "<script" not in still
     assert first.endswith(loader())
     assert second.endswith(again())
     asked(monkeypatch, person=False)
+    assert not is_watched()
     assert "<script" not in "".join(data["text/html"] for data in displayed(monkeypatch, view))
 
 
 def test_still_refusal_is_a_sentence_and_a_mistake_is_not() -> None:
-    """What the analyses refuse is read in the report; a wrong argument stops the notebook."""
-
     def refused(_: perfkit.Selection) -> Sequence[Part]:
         raise PerfkitError(f"{HOSTILE}: not recorded.")
 
@@ -111,7 +102,6 @@ def test_still_refusal_is_a_sentence_and_a_mistake_is_not() -> None:
 
 
 def test_what_a_function_makes_follows_the_choice() -> None:
-    """The header of a notebook is one: still of a choice, and that of the present choice beside an explorer."""
     still = follow(choice("gemm"), lambda view: view.pattern)
     assert isinstance(still, Shown)
     assert ("gemm",) == still.parts
@@ -123,7 +113,6 @@ def test_what_a_function_makes_follows_the_choice() -> None:
 
 
 def test_live_follows_the_choice() -> None:
-    """What is seen is made of the present choice; without one, the explorer says why."""
     explorer = Chooser(selection=choice("first"))
     live = Live(explorer, named)
     assert ['<p class="perfkit-sentence">first</p>'] == html(live)
@@ -135,16 +124,19 @@ def test_live_follows_the_choice() -> None:
     explorer.problem = ""
     assert ("Nothing is chosen.",) == live.parts
 
+    def mistaken(view: perfkit.Selection) -> Sequence[Part]:
+        if view.pattern == "bad":
+            raise ValueError(f"kernels: {HOSTILE}")
+        return ["good"]
 
-def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook's front end answers questions where a person sits."""
-    for person in (True, False):
-        asked(monkeypatch, person=person)
-        assert person is is_watched()
+    explorer.selection = choice("bad")
+    live = Live(explorer, mistaken)
+    assert "&lt;img src=x onerror=alert(1)&gt;" in html(live)[0]
+    explorer.selection = choice("fine")
+    assert ("good",) == live.parts
 
 
 def test_live_draws_once_per_change() -> None:
-    """Each choice is made into parts once, though two traits change."""
     made = []
     explorer = Chooser(selection=choice("0"))
     live = Live(explorer, lambda view: made.append(view.pattern) or [view.pattern])
@@ -160,7 +152,6 @@ def test_live_draws_once_per_change() -> None:
 
 
 def test_live_waits_until_the_choice_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a kernel, where changes come one after the other, only the last of them is drawn."""
     monkeypatch.setattr(widgets_live, "PAUSE", 0.01)
     made: list[str] = []
     explorer = Chooser(selection=choice("0"))
@@ -180,23 +171,7 @@ def test_live_waits_until_the_choice_rests(monkeypatch: pytest.MonkeyPatch) -> N
     assert ("5",) == live.parts
 
 
-def test_live_mistake_is_a_sentence() -> None:
-    """An analysis that cannot take a choice says so in its place, and the next choice is seen again."""
-
-    def mistaken(view: perfkit.Selection) -> Sequence[Part]:
-        if view.pattern == "bad":
-            raise ValueError(f"kernels: {HOSTILE}")
-        return ["good"]
-
-    explorer = Chooser(selection=choice("bad"))
-    live = Live(explorer, mistaken)
-    assert ["&lt;img src=x onerror=alert(1)&gt;" in text for text in html(live)] == [True]
-    explorer.selection = choice("fine")
-    assert ("good",) == live.parts
-
-
 def test_live_sends_what_changed() -> None:
-    """A part that is as before stays on the page; parts come and go at the end."""
     explorer = Chooser(selection=choice("1"))
     live = Live(explorer, lambda view: ["same", *view.pattern])
     scripts, said, first, second = live.view.children
@@ -212,7 +187,6 @@ def test_live_sends_what_changed() -> None:
 
 
 def test_live_tables_have_their_library_once() -> None:
-    """It is in a place of its own that is not drawn again; tables carry a call of it."""
     explorer = Chooser(selection=choice("1"))
     live = Live(explorer, lambda view: [charts.tables.searchable(KERNELS, caption=view.pattern)])
     (library,) = live.view.children[0].outputs
@@ -225,16 +199,7 @@ def test_live_tables_have_their_library_once() -> None:
     assert () == Live(explorer, named).view.children[0].outputs
 
 
-def test_live_is_shown_as_a_widget() -> None:
-    """A notebook shows its box: the parts, and a hidden field for the row that was clicked."""
-    live = Live(Chooser(selection=choice()), named)
-    data = live._repr_mimebundle_()
-    assert (live.view, live.row) == live.box.children
-    assert live.box.model_id == data["application/vnd.jupyter.widget-view+json"]["model_id"]
-
-
 def test_a_cell_that_runs_again_replaces_its_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views of another cell, and others of the same run, go on; those of the run before are seen no more."""
     explorer = Chooser(selection=choice("0"))
     lives = []
     for cell, run in (("a", "1"), ("b", "2"), ("a", "3"), ("a", "3")):
@@ -242,46 +207,17 @@ def test_a_cell_that_runs_again_replaces_its_views(monkeypatch: pytest.MonkeyPat
         lives.append(Live(explorer, named))
     explorer.selection = choice("1")
     assert [("0",), ("1",), ("1",), ("1",)] == [live.parts for live in lives]
-
-
-def test_views_outside_a_notebook_all_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no cell is named, none replaces another."""
-    monkeypatch.setattr(widgets_live, "get_ipython", lambda: None)
-    explorer = Chooser(selection=choice("0"))
+    monkeypatch.setattr(widgets_live, "get_ipython", lambda: None)  # where no cell is named, none replaces another
     lives = [Live(explorer, named) for _ in range(2)]
-    explorer.selection = choice("1")
-    assert [("1",), ("1",)] == [live.parts for live in lives]
-
-
-def test_live_view_that_has_to_wait_says_so_and_follows() -> None:
-    """What it needs takes long: a sentence first, then the answer; a choice that is seen no more is not drawn."""
-    begin = Event()
-    later = Later(lambda: begin.wait(60))
-
-    def slow(view: perfkit.Selection) -> list[Part]:
-        if not later.soon():
-            raise Pending(later, f"{view.pattern} is being made")
-        return [view.pattern]
-
-    async def watched() -> list[tuple[Part, ...]]:
-        chooser = Chooser(selection=choice("first"))
-        live = shown(chooser, slow)
-        seen = [live.parts]
-        chooser.selection = choice("second")
-        await asyncio.sleep(4 * widgets_live.PAUSE)
-        seen.append(live.parts)
-        begin.set()
-        for _ in range(600):
-            if live.parts == ("second",):
-                break
-            await asyncio.sleep(0.1)
-        return [*seen, live.parts]
-
-    assert [("first is being made",), ("second is being made",), ("second",)] == asyncio.run(watched())
+    explorer.selection = choice("2")
+    assert [("2",), ("2",)] == [live.parts for live in lives]
+    live = lives[0]
+    assert (live.view, live.row) == live.box.children
+    data = live._repr_mimebundle_()
+    assert live.box.model_id == data["application/vnd.jupyter.widget-view+json"]["model_id"]
 
 
 def test_what_was_shown_stays_until_the_answer_is_there() -> None:
-    """A second choice takes long: the parts of the first stay, pale and not sent again, below a sentence."""
     begin = Event()
     later = Later(lambda: begin.wait(60))
 
@@ -298,6 +234,7 @@ def test_what_was_shown_stays_until_the_answer_is_there() -> None:
         sent: list[Any] = []
         places[1].observe(sent.append, "outputs")
         assert ("none", "") == (said.layout.display, said.value)
+        chooser.selection = choice("left")  # before it was drawn: it is seen no more
         chooser.selection = choice("<b>")
         await asyncio.sleep(4 * widgets_live.PAUSE)
         assert (f"<b> is being made. {widgets_live.UNTIL}", "first", "the same") == live.parts
@@ -318,8 +255,6 @@ def test_what_was_shown_stays_until_the_answer_is_there() -> None:
 
 
 def test_a_view_that_nobody_can_call_waits() -> None:
-    """A still view, and a live one where no loop runs, show the answer alone."""
-
     def needs(later: Later[int]) -> Any:
         def make(view: perfkit.Selection) -> list[Part]:
             if later.made is None:
@@ -333,7 +268,6 @@ def test_a_view_that_nobody_can_call_waits() -> None:
 
 
 def test_a_choice_seen_before_is_not_made_again() -> None:
-    """Back to the first choice: the same parts, without asking; one seen long ago is made anew."""
     asked_for: list[str] = []
 
     def make(view: perfkit.Selection) -> list[Part]:
@@ -352,7 +286,6 @@ def test_a_choice_seen_before_is_not_made_again() -> None:
 
 
 def test_it_is_made_once_and_who_waits_is_called_once() -> None:
-    """Nothing is there at first; the two who listen are called in their loop, one that asked twice once."""
     begin, made, heard = Event(), [], []
 
     def make() -> int:
@@ -374,22 +307,13 @@ def test_it_is_made_once_and_who_waits_is_called_once() -> None:
 
     asyncio.run(asked())
     assert ["first"] == heard
+    alone = Later(lambda: 3)
+    alone.then(first)  # a program without a loop asks again
+    assert (3, ["first"]) == (alone.now(), heard)
 
-
-def test_a_failure_is_kept() -> None:
-    """The reason is there for whoever asks, and nobody waits for ever."""
-
-    def make() -> int:
+    def refused() -> int:
         raise PerfkitError("calls: cut off. Record them again.")
 
-    later = Later(make)
-    assert (None, None) == (later.now(), later.soon())
-    assert "calls: cut off. Record them again." == str(later.failed)
-
-
-def test_without_a_loop_nobody_is_called() -> None:
-    """A program that has no loop asks again."""
-    heard: list[int] = []
-    later = Later(lambda: 3)
-    later.then(lambda: heard.append(1))
-    assert (3, []) == (later.now(), heard)
+    failed = Later(refused)
+    assert (None, None) == (failed.now(), failed.soon())
+    assert "calls: cut off. Record them again." == str(failed.failed)

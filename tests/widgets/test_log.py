@@ -22,7 +22,6 @@ from perfkit.widgets.live import LiveMonitor, live_monitor
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that grows is read again without a rest."""
     monkeypatch.setattr(live, "REST", 0)
 
 
@@ -33,14 +32,12 @@ def log(tmp_path: Path) -> Path:
 
 
 def opened(source: str | Path) -> LiveMonitor:
-    """The view of a log."""
     view = live_monitor(source)
     assert isinstance(view, LiveMonitor)
     return view
 
 
 def picture(view: LiveMonitor) -> dict[str, Any]:
-    """The specification that is seen."""
     (output,) = view.picture.outputs
     json.dumps(output)
     return dict(output["data"][MIME])
@@ -52,13 +49,11 @@ def seen(view: LiveMonitor) -> list[float]:
 
 
 def aged(path: Path) -> Path:
-    """A file that was changed an hour ago."""
     os.utime(path, (time.time() - 3600,) * 2)
     return path
 
 
-def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path) -> None:
-    """It begins at the end and stays there as lines are added; no copy of it is kept."""
+def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = opened(str(log))
     assert (1, [90, 91]) == (view.slider.value, seen(view))
     assert "gpu.csv: 1.00 s of 1.00 s; press Play to follow it" == view.status.value
@@ -67,11 +62,23 @@ def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path) ->
     query(log, *moments(4))
     view.play.value = 1
     assert (3, [90, 91, 92, 93]) == (view.slider.value, seen(view))
+    before = view.picture.outputs
+    view.play.value = 2  # nothing new
+    query(log, *moments(6))
+    view.play.value = 0  # Stop, which is no step
+    assert before is view.picture.outputs
+    monkeypatch.setattr(live, "REST", 1e9)
+    view.play.value = 3
+    query(log, *moments(8))
+    view.play.value = 4  # after a reading the file rests for a multiple of the time that it took
+    assert 5 == view.slider.max
+    bundle = view._repr_mimebundle_()
+    assert view.view.model_id == bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
+    assert isinstance(view.view.children[0], ipywidgets.HBox)
     assert [] == list(cache.iterdir())
 
 
 def test_looks_back_while_a_log_is_written(watched: None, log: Path) -> None:
-    """A slider that was moved back stays there while the log grows, until it is moved to the end."""
     query(log, *moments(4))
     view = opened(log)
     view.slider.value = 2
@@ -86,7 +93,6 @@ def test_looks_back_while_a_log_is_written(watched: None, log: Path) -> None:
 
 
 def test_slider_and_span_choose_what_is_seen(watched: None, tmp_path: Path) -> None:
-    """Of 240 s the last minute before 150 s is seen."""
     (row,) = moments(1, gpus=1)
     minutes = [(f"2026/01/01 00:0{minute}:00.000", *row[1:]) for minute in range(5)]
     view = opened(query(tmp_path / "gpu.csv", *minutes))
@@ -96,17 +102,7 @@ def test_slider_and_span_choose_what_is_seen(watched: None, tmp_path: Path) -> N
     assert [90, 150] == [round(edge, 6) for edge in domain]
 
 
-def test_stop_changes_nothing(watched: None, log: Path) -> None:
-    """The button to stop sets Play's ticks to 0: the log is not read again."""
-    view = opened(log)
-    view.play.value = 4
-    query(log, *moments(4))
-    view.play.value = 0
-    assert 1 == view.slider.max
-
-
 def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
-    """A second GPU whose line comes late is seen though the end is where it was."""
     rows = moments(2)
     query(log, *rows[:3])
     view = opened(log)
@@ -118,7 +114,6 @@ def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
 
 
 def test_waits_for_the_first_line(watched: None, log: Path) -> None:
-    """A log with a header only says so until a line comes."""
     query(log)
     view = opened(log)
     assert "No readings" == picture(view)["title"]["text"]
@@ -129,7 +124,6 @@ def test_waits_for_the_first_line(watched: None, log: Path) -> None:
 
 
 def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
-    """What was read stays, with a word on why there is nothing new."""
     view = opened(log)
     log.unlink()
     view.play.value = 1
@@ -137,39 +131,12 @@ def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
     assert "cannot be read (No such file or directory)" in view.status.value
 
 
-def test_a_long_log_is_read_less_often(watched: None, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a reading the file rests for a multiple of the time that it took."""
-    monkeypatch.setattr(live, "REST", 1e9)
-    view = opened(log)
-    query(log, *moments(4))
-    view.play.value = 1
-    assert 1 == view.slider.max
-
-
-def test_nothing_new_is_not_drawn(watched: None, log: Path) -> None:
-    """A tick in which the log did not grow leaves the picture as it is."""
-    view = opened(log)
-    before = view.picture.outputs
-    view.play.value = 1
-    assert before is view.picture.outputs
-
-
 def test_names_are_shown_as_text(watched: None, tmp_path: Path) -> None:
-    """A file's name can be hostile."""
     view = opened(query(tmp_path / "<img src=x>.csv", *moments(2)))
     assert view.status.value.startswith("&lt;img src=x&gt;.csv: ")
 
 
-def test_is_shown_as_a_widget(watched: None, log: Path) -> None:
-    """A notebook shows the controls above the picture."""
-    view = opened(log)
-    shown = view._repr_mimebundle_()
-    assert view.view.model_id == shown["application/vnd.jupyter.widget-view+json"]["model_id"]
-    assert isinstance(view.view.children[0], ipywidgets.HBox)
-
-
 def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
-    """A file that nobody writes any more, or a folder, is shown whole."""
     aged(log)
     for source in (log, log.parent):
         assert isinstance(live_monitor(source), alt.VConcatChart)
@@ -177,7 +144,6 @@ def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
 
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(get_parent=dict)])
 def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.MonkeyPatch, shell: Any) -> None:
-    """A program, a shell without notebook, or papermill, which answers no questions, gets the chart of all of it."""
     monkeypatch.setattr(live, "get_ipython", lambda: shell)
     chart = live_monitor(log)
     assert isinstance(chart, alt.VConcatChart)
@@ -185,7 +151,6 @@ def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.
 
 
 def test_other_files_are_refused(watched: None, tmp_path: Path) -> None:
-    """A path where nothing is, and a fresh file of another kind are named."""
     with pytest.raises(ReadError, match=r"none\.csv: no such file"):
         live_monitor(tmp_path / "none.csv")
     (tmp_path / "letter.txt").write_text("Dear reader")

@@ -24,11 +24,11 @@ from perfkit.tables import SAMPLES
 from perfkit.widgets import timeline
 from perfkit.widgets.choice import Explorer
 from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable, zoomable
-from perfkit.widgets.timeline_data import Dossiers, projected
+from perfkit.widgets.timeline_data import projected
+from perfkit.widgets.timeline_search import Dossiers
 
 
 def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
-    """Three kernels and a copy; each with its call, the copy with its size."""
     _, view = opened(tmp_path, table())
     assert "GPU 0: 4 operations in 24.0 ms" == title(view)
     found = {(row["name"], row["call"]) for row in operations(view)}
@@ -41,7 +41,6 @@ def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
 
 
 def test_many_are_drawn_as_bins(tmp_path: Path) -> None:
-    """One operation more than can be told apart: bins, and not one interval."""
     chooser, view = opened(tmp_path, table(MOST))
     assert ([], True) == (operations(view), len(rows(view, "bins")) > 300)
     chooser.window = (0, 100 * MS)
@@ -52,7 +51,8 @@ def test_many_are_drawn_as_bins(tmp_path: Path) -> None:
 def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int) -> None:
     """GEMMs and collectives alternate on five streams of each GPU: 40 lanes of 320 bins are more than 20,000 rows.
 
-    Switched-on lanes share the room. However coarse the bins, a lane's busy time is that of its kernels: 0.8.
+    Switched-on lanes share the room. However coarse the bins, a lane's busy time is that of its kernels: 0.8. Of 80
+    streams those of a GPU share a lane, unless it is opened; there each lies on a level of its own.
     """
     places = [{"rank": r, "gpu": g, "stream": s} for r in range(ranks) for g in range(gpus) for s in range(5)]
     alternating = [
@@ -66,10 +66,19 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
         bins = rows(view, "bins")
         lanes = {label: n for n, label in enumerate(labels(view))}
         assert len(bins) <= MOST_ROWS
-        assert 40 == len([label for label in lanes if "stream" in label])
+        assert (40 if ranks == 1 else 16) == len([label for label in lanes if "stream" in label])
         first = [row for row in bins if 0 == row["lane"]]
         busy = sum(row["busy"] * row["d"] for row in first) / 1000
         assert 700 * 800 == pytest.approx(busy, rel=0.01)
+    if ranks > 1:
+        shared = "rank 3 · GPU 0 · 5 streams"
+        assert "group" == next(lane["type"] for lane in view.picture.drawing["lanes"] if lane["label"] == shared)
+        view.picture.arranged = {"opened": [shared]}
+        at = labels(view).index(shared)
+        assert [f"rank 3 · GPU 0 · stream {s}" for s in range(5)] == labels(view)[at + 1 : at + 6]
+        looked(view, 10_000, 12_000)
+        spans = [row for row in rows(view, "spans") if row["label"] == shared]
+        assert {(n, 5) for n in range(5)} == {(s["level"], view.picture.drawing["lanes"][at]["levels"]) for s in spans}
 
 
 def test_a_gesture_sets_the_window(tmp_path: Path) -> None:
@@ -106,6 +115,13 @@ def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
     assert [0, 1] == [found["NVTX · thread 1", name]["level"] for name in ("outer", "inner")]
     view.beside["API calls"].value = False
     assert "CUDA calls · thread 1" not in labels(view)
+    # start/end ranges have no depth, and those that overlap must not hide each other
+    each = [(0, 10), (5, 15), (12, 20), (30, 40)]
+    lone = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)} for a, b in each]
+    _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*lone)})
+    view.beside["NVTX ranges"].value = True
+    levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
+    assert {"0": 0, "5": 1, "12": 2, "30": 0} == levels
 
 
 def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
@@ -117,16 +133,6 @@ def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
     }
     (row,) = projected(found["RANGES"], found["KERNELS"], found["API_CALLS"]).to_dict("records")
     assert ("step", 50, 50, 0) == tuple(row[c] for c in ("name", "start_ns", "dur_ns", "row"))
-
-
-def test_ranges_that_overlap_do_not_hide_each_other(tmp_path: Path) -> None:
-    """Start/end ranges have no depth: 0 to 10, 5 to 15 and 12 to 20 ms lie on levels 0, 1 and 2, and 30 to 40 on 0."""
-    each = [(0, 10), (5, 15), (12, 20), (30, 40)]
-    found = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)} for a, b in each]
-    _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*found)})
-    view.beside["NVTX ranges"].value = True
-    levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
-    assert {"0": 0, "5": 1, "12": 2, "30": 0} == levels
 
 
 def test_metrics_are_lines_on_the_same_axis(tmp_path: Path) -> None:
@@ -168,18 +174,10 @@ def test_search_marks_counts_and_jumps(tmp_path: Path) -> None:
 
 
 def _jumped(view: Zoomable, by: int) -> str:
-    """The kernel that the next match is."""
     at = (view.window[0] + view.window[1]) // 2 if view.explorer.window else view.whole[0]
     gesture(view, FIND, step=by, at=at - view.whole[0])
     start = view.picture.chosen["start"] + view.whole[0]
     return {2: "k0", 12: "k1", 22: "k2"}[start // MS]
-
-
-def test_lanes_keep_their_place_where_they_rest(tmp_path: Path) -> None:
-    """At the second kernel stream 9 has nothing to do, and a lane all the same."""
-    chooser, view = opened(tmp_path, table())
-    chooser.window = (12 * MS, 13 * MS)
-    assert ["GPU 0 · stream 7", "GPU 0 · stream 9"] == labels(view)
 
 
 def test_many_calls_are_bins_and_of_many_ranges_the_longest_are_seen(tmp_path: Path) -> None:
@@ -203,10 +201,15 @@ def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
     assert all(part in text for part in ("This launch", "0.012000000 s", "cudaLaunchKernel", "queue (ms)", "33.3"))
     line = {"start": 8 * MS, "took": MS, "text": "queued 1.00 ms", "lane": "CUDA calls · thread 1"}
     assert line == view.picture.chosen["arrow"]
+    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)  # 4,000 bytes in 1 ms; no call is recorded
+    assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
+    _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
+    gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
+    assert HOSTILE not in view.known.value
+    assert HOSTILE in view.picture.drawing["names"]
 
 
 def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
-    """`outer` spans the calls of all three, `inner` none; a call has its own."""
     _, view = opened(tmp_path, table())
     view.beside["API calls"].value = view.beside["NVTX ranges"].value = True
     owned = {}
@@ -218,15 +221,7 @@ def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
     assert "What it launched on the GPU" in view.known.value
 
 
-def test_a_click_on_a_copy_shows_it(tmp_path: Path) -> None:
-    """4,000 bytes in 1 ms are 4 MB/s; no call is recorded."""
-    _, view = opened(tmp_path, table())
-    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)
-    assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
-
-
 def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
-    """No operation in the window, and a choice that leaves nothing: said in place of the picture, escaped."""
     chooser, view = opened(tmp_path, table())
     chooser.window = (7 * MS, 7 * MS + 5)
     assert ("none", True) == (view.picture.layout.display, "No kernel or copy ran" in view.said.value)
@@ -235,36 +230,20 @@ def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
     assert HOSTILE not in view.said.value
     chooser.kernels, chooser.window = "", ()
     assert (None, "") == (view.picture.layout.display, view.said.value)
-
-
-def test_a_run_without_operations_says_so(tmp_path: Path) -> None:
-    """Ranges alone: a sentence, and the ranges once they are switched on."""
+    drawn: list[Any] = []
+    view.picture.observe(drawn.append, "drawing")
+    chooser.kernels = "nothing of this name"
+    chooser.kernels = "k1"  # selection and problem change together: one picture
+    assert 1 == len(drawn)
+    chooser.window = (12 * MS, 13 * MS)  # stream 9 has nothing to do, and a lane all the same
+    assert ["GPU 0 · stream 7", "GPU 0 · stream 9"] == labels(view)
     _, view = opened(tmp_path, {"RANGES": table()["RANGES"]})
     assert "No kernel or copy ran" in view.said.value
     view.beside["NVTX ranges"].value = True
     assert ("", ["NVTX · thread 1"]) == (view.said.value, labels(view))
 
 
-def test_hostile_names_are_escaped(tmp_path: Path) -> None:
-    """In the cards as text; in the picture they are data."""
-    _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
-    gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
-    assert HOSTILE not in view.known.value
-    assert HOSTILE in view.picture.drawing["names"]
-
-
-def test_a_choice_is_drawn_once(tmp_path: Path) -> None:
-    """Selection and problem change together: one picture."""
-    chooser, view = opened(tmp_path, table())
-    drawn: list[Any] = []
-    view.picture.observe(drawn.append, "drawing")
-    chooser.kernels = "nothing of this name"
-    chooser.kernels = "k1"
-    assert 1 == len(drawn)
-
-
 def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bars at once, and a click is answered once the calls are there: then the bars have them too."""
     monkeypatch.setattr(timeline, "MANY", 0)
     read = Event()
     found = run_of(tmp_path, table())
@@ -293,7 +272,6 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
 
 
 def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bars are there without them."""
     found = run_of(tmp_path, table())
     whole = type(found).table
 
@@ -314,7 +292,6 @@ SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
 
 
 def test_dossiers_agree_with_the_analysis() -> None:
-    """Every sixth kernel of the sample alone, counters, operator and all: its row of the dossier of all kernels."""
     run = perfkit.load(SAMPLE)
     seen, lanes = select(run), Lanes(run.kernels, run.copies)
     traced = seen.framework
@@ -333,7 +310,6 @@ def test_dossiers_agree_with_the_analysis() -> None:
 
 
 def test_lanes_are_kept(run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another explorer of the run begins with the same lanes; what is stored otherwise is nothing."""
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
     explorer = Explorer(run, show="")
     view = zoomable(explorer)

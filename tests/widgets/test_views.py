@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,16 @@ import pytest
 from frames import api_calls, copies, kernels
 from megatron import training
 from sampled import devices, samples, together
-from widgets.viewed import Chooser, chosen, csv, recorded, sentences, specs, still, title, values
+from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
 
 import perfkit
 from make.kineto import ranks as simulated_ranks
 from perfkit import analysis, diagnosis
 from perfkit.charts.tables import Searchable
 from perfkit.diagnosis import machine
-from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table
 from perfkit.profile import Profile
+from perfkit.report import key_findings
 from perfkit.run import Run
 from perfkit.tables import COLLECTIVES
 from perfkit.widgets import views
@@ -49,19 +51,16 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def mlp() -> Run:
-    """A timeline, counters and a framework's trace of one GPU."""
     return perfkit.load(DATA / "mlp_a100")
 
 
 @pytest.fixture(scope="module")
 def dlrm() -> Run:
-    """Call paths."""
     return perfkit.load(DATA / "dlrm_h100")
 
 
 @pytest.mark.parametrize("window", [(), WINDOW])
 def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None:
-    """The bars and the table add up to the time of all kernels, cut at the window."""
     inside = mlp.kernels
     ends = inside["start_ns"] + inside["dur_ns"]
     first, last = window or (0, int(ends.max()))
@@ -73,11 +72,13 @@ def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None
     assert total == csv(view)["total_ns"].sum()
     assert rows["time"].sum() * 1e6 == pytest.approx(total)
     assert title(bars).startswith(csv(view)["name"][0])
+    some = csv(still(views.kernels(chosen(mlp, kernels="gemm"))))
+    assert {"gemm"} == set(some["family"])
+    assert some["count"].sum() == mlp.kernels["name"].astype(str).str.contains("gemm").sum()
 
 
 @pytest.mark.parametrize("part", ["range", "phase", "operator", "module", "line"])
 def test_owners_hold_all_kernel_time(mlp: Run, part: str) -> None:
-    """The table adds up to the time of the kernels in the window, and the icicle's outermost bar is all of it."""
     chosen_part = chosen(mlp, window=WINDOW) if part in ("range", "phase") else chosen(mlp)
     view = still(views.ownership(chosen_part, part=part))
     seen = chosen_part if part in ("range", "phase") else chosen_part.framework
@@ -87,16 +88,8 @@ def test_owners_hold_all_kernel_time(mlp: Run, part: str) -> None:
         assert values(drawn, "begin").query("row == 0")["share"].tolist() == ["100 %"]
 
 
-def test_kernels_of_a_pattern(mlp: Run) -> None:
-    """Only the chosen kernels are in bars and table."""
-    view = still(views.kernels(chosen(mlp, kernels="gemm")))
-    assert {"gemm"} == set(csv(view)["family"])
-    assert csv(view)["count"].sum() == mlp.kernels["name"].astype(str).str.contains("gemm").sum()
-
-
 @pytest.mark.parametrize("window", [(), WINDOW])
 def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None:
-    """Causes, lengths and the busy time of `analysis.timeline` agree."""
     view = still(views.gaps(chosen(mlp, window=window)))
     busy = analysis.timeline.busy(mlp.kernels, mlp.copies, window=window or None)
     idle = int((busy["span_ns"] - busy["device_busy_ns"]).sum())
@@ -109,7 +102,6 @@ def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None
 
 
 def test_views_return_their_frame_and_causes_in_the_words_of_the_chart(mlp: Run) -> None:
-    """`data` is the whole frame of the table, still and live; a view without a table has none."""
     view = still(views.gaps(chosen(mlp)))
     causes, _ = specs(view)
     assert view.data is not None
@@ -120,36 +112,50 @@ def test_views_return_their_frame_and_causes_in_the_words_of_the_chart(mlp: Run)
     assert still(views.timeline(chosen(mlp))).data is None
 
 
-def test_gaps_without_launch_calls_have_lengths_and_no_cause() -> None:
-    """Where the calls were not recorded the causes are refused, and the rest is seen."""
-    run = recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": 10}, {"start_ns": 50, "dur_ns": 10}))
-    view = still(views.gaps(chosen(run)))
-    assert 1 == len(specs(view))
-    (said,) = sentences(view)
-    assert said.startswith("perfkit cannot tell why the GPU was idle: ")
-    assert [40] == csv(view)["dur_ns"].tolist()
+def test_findings_lead_to_their_longest_moment(mlp: Run) -> None:
+    found = diagnosis.findings(mlp)
+    seen_at = {finding.rule: finding.seen_at for finding in found}
+    gaps = still(views.gaps(chosen(mlp))).data
+    (gap,) = (row for _, row in gaps.iterrows() if row["start_ns"] == seen_at["idle_data_loading"][0])
+    longest = mlp.copies.loc[mlp.copies["dur_ns"].idxmax()]
+    for rule, row in {"idle_data_loading": gap, "copies_pageable": longest}.items():
+        assert (row["start_ns"], row["dur_ns"]) == seen_at[rule]
+    assert seen_at["kernel_stall"] is None  # counters have no time of day
+    html = key_findings(found, diagnosis.figures(mlp)).html
+    assert f'data-leads=\'{{"start_ns":{gap["start_ns"]},"dur_ns":{gap["dur_ns"]}}}\'' in html
+    assert html.count("data-leads='{") == sum(at is not None for at in seen_at.values())
 
 
-def test_gaps_of_graphs_recorded_in_part_are_refused() -> None:
-    """Graph launches without operations make idle time that there was not: none is shown."""
+def graphs() -> Run:
+    """Graph launches without operations: idle time that there was not."""
     calls = [{"start_ns": n * 100, "dur_ns": 5, "name": "cudaGraphLaunch", "correlation": n} for n in range(10)]
-    run = recorded(
-        KERNELS=kernels({"start_ns": 0, "dur_ns": 10}, {"start_ns": 900, "dur_ns": 10}), API_CALLS=api_calls(*calls)
-    )
-    view = still(views.gaps(chosen(run)))
-    (said,) = view.parts
-    assert str(said).startswith("perfkit cannot tell when the GPU was idle: ")
+    return recorded(KERNELS=small().kernels, API_CALLS=api_calls(*calls))
 
 
-def test_gaps_of_a_gpu_that_never_rests() -> None:
-    """A window inside one kernel has no gap."""
-    run = recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": 1000}))
-    (said,) = still(views.gaps(chosen(run, window=(100, 200)))).parts
-    assert "No GPU was idle in what is chosen (all GPUs, 1e-07 s to 2e-07 s, all kernels)." == said
+REFUSED = [
+    ("gaps", small, (), ["perfkit cannot tell why the GPU was idle: "]),
+    ("gaps", graphs, (), ["perfkit cannot tell when the GPU was idle: "]),
+    ("gaps", lambda: small(1000), (10, 90), ["No GPU was idle in what is chosen (all GPUs, 1e-08 s to 9e-08 s, all k"]),
+    ("ranks", small, (), ["The run has one rank and no collective."]),
+    ("machine", lambda: recorded(DEVICES=devices("A100", "H100")), (), ["The run has GPUs of several kinds (A100, H"]),
+    (
+        *("transfers", lambda: recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6})), ()),
+        ["No copy is of 64 KiB or less.", "No asynchronous copy has to wait because its memory is pageable."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "run", "window", "said"), REFUSED)
+def test_what_cannot_be_told_is_a_sentence(
+    name: str, run: Callable[[], Run], window: tuple[int, ...], said: list[str]
+) -> None:
+    view = still(getattr(views, name)(chosen(run(), window=window)))
+    assert all(text.startswith(start) for text, start in zip(sentences(view), said, strict=True))
+    if run is small and name == "gaps":  # lengths without causes
+        assert (1, [90]) == (len(specs(view)), csv(view)["dur_ns"].tolist())
 
 
 def test_timeline_holds_the_busy_time(mlp: Run) -> None:
-    """The lanes of the chosen window add up to its computation, of which memsets are part, and to nothing else."""
     (lanes,) = specs(still(views.timeline(chosen(mlp, window=WINDOW))))
     rows = values(lanes, "kind")
     seconds = (rows["busy"] * (rows["end"] - rows["start"])).groupby(rows["kind"]).sum()
@@ -160,7 +166,6 @@ def test_timeline_holds_the_busy_time(mlp: Run) -> None:
 
 
 def test_transfers_hold_all_bytes(mlp: Run) -> None:
-    """The table's rows are those of the analysis; waiting copies are all from or to pageable memory."""
     view = still(views.transfers(chosen(mlp)))
     every, small = (part for part in view.parts if not isinstance(part, Searchable))
     assert len(analysis.memory.copied(mlp.copies)) == bundle(every)["text/html"].count("<tr>") - 1
@@ -171,16 +176,7 @@ def test_transfers_hold_all_bytes(mlp: Run) -> None:
     assert csv(part)["start_ns"].between(*WINDOW).all()
 
 
-def test_transfers_that_cost_nothing() -> None:
-    """Large copies from pinned memory: nothing is small and nothing waits."""
-    run = recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6}))
-    assert ["No copy is of 64 KiB or less.", "No asynchronous copy has to wait because its memory is pageable."] == (
-        sentences(still(views.transfers(chosen(run))))
-    )
-
-
 def test_roofline_places_each_launch(mlp: Run) -> None:
-    """Every measured launch has its place and its verdict; the roofs are those of the GPU's data sheet."""
     view = still(views.roofline(chosen(mlp)))
     assert mlp.launches["dur_ns"].tolist() == csv(view)["dur_ns"].tolist()
     assert mlp.launches["launch"].tolist() == csv(view, 1)["launch"].tolist()
@@ -190,47 +186,33 @@ def test_roofline_places_each_launch(mlp: Run) -> None:
 
 
 def test_operators_hold_the_frameworks_kernel_time(mlp: Run) -> None:
-    """Self times on the GPU add up to the time of the trace's kernels, by name and by shapes."""
     traced = mlp.of("torch_trace")
     for by in ("name", "shapes"):
         view = still(views.operators(chosen(mlp), by=by))
         assert traced.kernels["dur_ns"].sum() == csv(view)["gpu_self_ns"].sum()
     assert "shapes" in csv(view)
     (bars,) = specs(view)
+    with pytest.raises(ValueError, match="by: 'stack' is neither"):
+        views.operators(chosen(mlp), by="stack")
     rows = values(bars, "slot")
     gpu = rows.loc[rows["slot"].eq("GPU"), "time"].sum()
     assert gpu * 1e6 == pytest.approx(traced.kernels["dur_ns"].sum())
 
 
-def test_operators_by_something_else(mlp: Run) -> None:
-    """The table has two forms."""
-    with pytest.raises(ValueError, match="by: 'stack' is neither"):
-        views.operators(chosen(mlp), by="stack")
-
-
-def test_memory_reaches_the_peak(mlp: Run) -> None:
-    """The highest level in the picture is the largest reading."""
+def test_memory_and_monitor_show_what_was_read(mlp: Run) -> None:
     (levels,) = specs(still(views.memory(chosen(mlp))))
     allocated = mlp.samples.loc[mlp.samples["metric"].eq("memory_allocated_bytes"), "value"]
     assert values(levels, "most")["most"].max() * 1e6 == pytest.approx(allocated.max())
-
-
-def test_monitor_shows_the_metrics_that_it_draws(mlp: Run) -> None:
-    """The allocator's readings, from another time, do not stretch the axis; a check that cannot be made says so."""
+    # the allocator's readings, from another time, do not stretch the axis
     view = still(views.monitor(chosen(mlp)))
     (panels,) = specs(view)
     assert "7,852 readings of 2 metrics over 19.6 s" in json.dumps(panels, ensure_ascii=False)
     assert ["cannot tell"] == csv(view)["verdict"].unique().tolist()
-
-
-def test_monitor_names_ranks_where_there_are_several() -> None:
-    """The verdicts of equal GPU numbers on two ranks are told apart."""
     read = together(*(samples(rank=rank, gpu_busy_frac=[0.9, 0.8, 0.9]) for rank in (0, 1)))
     assert {0, 1} == set(csv(still(views.monitor(chosen(recorded(SAMPLES=read)))))["rank"])
 
 
 def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
-    """Two trees, the hot path above and functions below; own times add up to all of it."""
     view = still(views.call_paths(chosen(dlrm)))
     gpu, cpu = specs(view)
     assert "of the GPU time" in title(gpu)
@@ -241,51 +223,30 @@ def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
 
 @pytest.mark.parametrize(("kept", "said"), [("CPUTIME", "No GPU operation was"), ("GPUOP", "No CPU time was")])
 def test_call_paths_of_one_side_say_how_to_record_the_other(dlrm: Run, kept: str, said: str) -> None:
-    """One tree, and a sentence in place of the other."""
     metrics = dlrm.call_metrics[dlrm.call_metrics["metric"].eq(kept)]
     view = still(views.call_paths(chosen(recorded(CALLTREE=dlrm.calltree, CALL_METRICS=metrics))))
     (sentence,) = sentences(view)
     assert (1, True) == (len(specs(view)), sentence.startswith(said))
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
-    """Traces of four ranks of which rank 2 is late, and what is true of them."""
-    folder = tmp_path_factory.mktemp("job")
-    truth = simulated_ranks(folder, ranks=4, events=2_000, straggler=2)
-    return perfkit.load(folder), truth
-
-
-def test_ranks_name_who_is_late(job: tuple[Run, dict[str, Any]]) -> None:
-    """The late rank comes last to every collective, and all collectives are in the table."""
-    run, truth = job
+def test_ranks_name_who_is_late(tmp_path: Path) -> None:
+    truth = simulated_ranks(tmp_path, ranks=4, events=2_000, straggler=2)
+    run = perfkit.load(tmp_path)
     view = still(views.ranks(chosen(run)))
     _, steps, waits, bandwidth = specs(view)
     assert title(steps).startswith("All ranks take each step in the same time")  # it ends where all wait for rank 2
     assert title(waits).startswith("Rank 2 comes last to 100 %")
     assert "GB/s" in json.dumps(bandwidth)
     assert truth["collectives"] * 4 == csv(view)["count"].sum()
-
-
-def test_ranks_of_a_window(job: tuple[Run, dict[str, Any]]) -> None:
-    """Collectives outside the window are left out; a window without any shows the parts alone."""
-    run, truth = job
     starts = run.collectives["start_ns"]
-    middle = int(starts.median())
-    part = still(views.ranks(chosen(run, window=(0, middle))))
-    assert (starts < middle).sum() == csv(part)["count"].sum() < 4 * truth["collectives"]
-    assert 1 == len(still(views.ranks(chosen(run, window=(0, int(starts.min()))))).parts)
-
-
-def test_ranks_that_never_meet(job: tuple[Run, dict[str, Any]]) -> None:
-    """Of one rank alone nobody can say who is late: a sentence stands in the place of the picture."""
-    run, _ = job
+    part = still(views.ranks(chosen(run, window=(0, int(starts.median())))))
+    assert (starts < starts.median()).sum() == csv(part)["count"].sum() < 4 * truth["collectives"]
+    assert 1 == len(still(views.ranks(chosen(run, window=(0, int(starts.min()))))).parts)  # the times alone
     (said,) = sentences(still(views.ranks(chosen(run, ranks=(1,)))))
     assert said.startswith("perfkit cannot tell which rank waits: this needs collectives of several ranks")
 
 
 def test_ranks_whose_clocks_disagree() -> None:
-    """Collectives that no two ranks are in at once say nothing of lateness; without a size there is no bandwidth."""
     held = {"operation": "all_reduce", "bytes": 0, "dtype": None, "ranks": 2, "dur_ns": 10.0, "source": "trace"}
     rows = [{**held, "rank": rank, "gpu": 0, "start_ns": 1000 * rank, "group": "0"} for rank in (0, 1)]
     rest = dict.fromkeys(("algorithm", "protocol", "placement"))
@@ -305,15 +266,8 @@ def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
     assert any("Rank 7 comes last to 62.5 % of 8 collectives" in title(spec) for spec in specs(view))
 
 
-def test_ranks_of_a_run_of_one(mlp: Run) -> None:
-    """One rank is compared with none, and told how to record more."""
-    (said,) = sentences(still(views.ranks(chosen(mlp))))
-    assert said.startswith("The run has one rank and no collective.")
-
-
 @pytest.mark.parametrize("name", ASKED)
 def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
-    """No chart, no traceback: a sentence that names the tool."""
     what, tool = ASKED[name]
     (said,) = sentences(still(getattr(views, name)(chosen(Run([])))))
     assert said.startswith(f"No {what} were recorded. What records them: ")
@@ -321,7 +275,6 @@ def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
 
 
 def test_the_recordings_own_remedy_comes_first() -> None:
-    """What the reader of the file advises is more to the point than what another tool would do."""
     missing = perfkit.profile.Missing("KERNELS", "no CUDA kernels", "nsys profile --trace=cuda")
     profile = Profile("nsys", Path("p"), recorded().capture, {}, (missing,))
     (said,) = sentences(still(views.kernels(chosen(Run([profile])))))
@@ -330,7 +283,6 @@ def test_the_recordings_own_remedy_comes_first() -> None:
 
 @pytest.mark.parametrize("name", ["kernels", "timeline", "transfers", "operators", "memory", "monitor"])
 def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str) -> None:
-    """In the first microseconds nothing ran; the sentence says what is chosen."""
     view = still(getattr(views, name)(chosen(mlp, window=(0, 1000))))
     (said,) = sentences(view)
     assert "in what is chosen (all GPUs, 0 s to 1e-06 s, all kernels)" in said
@@ -340,7 +292,6 @@ def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str)
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("run", ["mlp", "dlrm"])
 def test_every_chart_states_what_is_seen(request: pytest.FixtureRequest, run: str, name: str) -> None:
-    """Charts have a title and a description; what has no answer in a run is one sentence."""
     view = still(getattr(views, name)(chosen(request.getfixturevalue(run))))
     for spec in specs(view):
         assert title(spec)
@@ -350,7 +301,6 @@ def test_every_chart_states_what_is_seen(request: pytest.FixtureRequest, run: st
 
 @pytest.mark.parametrize("name", ["kernels", "gaps", "timeline", "transfers"])
 def test_hostile_names_are_text(name: str) -> None:
-    """No element of a view begins where a name in the profile begins one."""
     pair = [{"start_ns": n * 100, "dur_ns": 10, "name": HOSTILE, "correlation": n} for n in range(3)]
     moved = [{"start_ns": 500 + n, "dur_ns": 1, "src_memory": HOSTILE, "correlation": 9} for n in range(2)]
     calls = [{"start_ns": n * 100, "dur_ns": 5, "name": HOSTILE, "correlation": n} for n in (0, 1, 2, 9)]
@@ -363,7 +313,6 @@ def test_hostile_names_are_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "timeline"])
 def test_live_views_show_the_same(mlp: Run, name: str) -> None:
-    """What an explorer shows of a choice is what papermill shows of it."""
     explorer = Chooser(selection=chosen(mlp))
     live = getattr(views, name)(explorer)
     assert isinstance(live, Live)
@@ -378,7 +327,6 @@ SECOND = 1_000_000_000
 
 
 def medians(run: Run, **choice: Any) -> list[float]:
-    """The step times of the first log, ms."""
     return [step / 1e6 for step in machine.trainings(chosen(run, ranks=[0], **choice))["step_ns"]]
 
 
@@ -391,29 +339,20 @@ def logs(tmp_path: Path) -> Run:
 
 
 def tables(view: Shown) -> str:
-    """The text of a view's tables."""
     return "".join(bundle(part)["text/html"] for part in view.parts if isinstance(part, Table))
 
 
-def test_machine_of_a_benchmark(profiles: Path) -> None:
-    """An H100 SXM: 989.4 TFLOP/s and 3.35 TB/s by its data sheet, and typical operations under both."""
-    view = still(views.machine(chosen(perfkit.load(profiles / "monitor" / H100))))
+def test_machine_and_collectives_of_a_benchmark(profiles: Path) -> None:
+    """The all-reduce of eight H100 at 482 GB/s lies above NVLink's 450 GB/s: the log says 482.27 at best."""
+    run = perfkit.load(profiles / "monitor" / H100)
+    (said,) = sentences(still(views.machine(chosen(run), peaks="/none.csv")))
+    assert "/none.csv" in said
+    view = still(views.machine(chosen(run)))
     assert ["The GPU is NVIDIA H100 80GB HBM3."] == sentences(view)
-    assert "989 TFLOP/s" in tables(view)
-    assert "3.35 TB/s" in tables(view)
+    assert {"989 TFLOP/s", "3.35 TB/s"} <= {*re.findall(r"[\d.]+ T[FB/LOPs]+", tables(view))}  # by the data sheet
     (roofline,) = specs(view)
     assert title(roofline).startswith("Memory limits")
-
-
-def test_machine_of_several_kinds_asks_for_a_choice() -> None:
-    """Ceilings are of one kind of GPU."""
-    (said,) = still(views.machine(chosen(recorded(DEVICES=devices("A100", "H100"))))).parts
-    assert str(said).startswith("The run has GPUs of several kinds (A100, H100)")
-
-
-def test_collectives_of_a_benchmark(profiles: Path) -> None:
-    """The all-reduce of eight H100 at 482 GB/s lies above NVLink's 450 GB/s: the log says 482.27 at best."""
-    view = still(views.collectives(chosen(perfkit.load(profiles / "monitor" / H100))))
+    view = still(views.collectives(chosen(run)))
     (picture,) = specs(view)
     assert title(picture).startswith("All-reduce reaches up to 482 GB/s")
     assert values(picture, "least")["rate"].max() == pytest.approx(482.27, abs=0.005)
@@ -422,7 +361,6 @@ def test_collectives_of_a_benchmark(profiles: Path) -> None:
 
 
 def test_collectives_of_a_log_without_times(profiles: Path) -> None:
-    """NCCL's log has the paths alone; of a rank that it does not have nothing is left, which is said."""
     run = perfkit.load(profiles / "monitor" / NETWORKED)
     view = still(views.collectives(chosen(run)))
     (drawn,) = specs(view)
@@ -445,7 +383,6 @@ def test_training_of_a_log(profiles: Path) -> None:
 
 
 def test_share_of_the_peak_is_that_of_the_figure(profiles: Path, tmp_path: Path) -> None:
-    """DeepSpeed prints the passes' rate alone: the table shows the MFU of the whole iteration, as the figure does."""
     peaks = tmp_path / "peaks.csv"
     peaks.write_text("name_nvidia_smi,bf16_tensor_tflops,mem_bw_gbs\nmine,312,2000\n", encoding="utf-8")
     run = perfkit.load(profiles / "monitor" / "deepspeed_flops_profiler_megatron_gpt.txt")
@@ -463,12 +400,7 @@ def test_training_on_several_numbers_of_gpus(logs: Run) -> None:
     points, scaling = specs(still(views.training(chosen(logs))))
     assert {"log 0", "log 1"} == set(values(points, "log")["log"])
     assert "80" in title(scaling)
-
-
-def test_training_of_one_log(logs: Run) -> None:
-    """Ranks choose the log; how it scales cannot be told of one."""
-    view = still(views.training(chosen(logs, ranks=[1])))
-    (drawn,) = specs(view)
+    (drawn,) = specs(view := still(views.training(chosen(logs, ranks=[1]))))
     assert title(drawn).startswith("The median iteration takes 504 ms, the first 1.50 s")
     assert any(said.startswith("How the training scales takes logs") for said in sentences(view))
 
@@ -484,27 +416,7 @@ def test_a_window_leaves_out_the_first_iterations(logs: Run) -> None:
     assert said.startswith("No iterations in what is chosen")
 
 
-def test_live_views_follow(logs: Run) -> None:
-    """Another log is drawn when another rank is chosen."""
-    explorer = Chooser(selection=chosen(logs, ranks=[0]))
-    live = views.training(explorer)
-    assert isinstance(live, Live)
-    for rank in (1, 0):
-        explorer.selection = part = chosen(logs, ranks=[rank])
-        assert repr(Shown(live.parts)) == repr(still(views.training(part)))
-
-
-def test_peaks_that_cannot_be_read_are_a_sentence(logs: Run, tmp_path: Path) -> None:
-    """A wrong path is told like anything else that stands in the way."""
-    missing = str(tmp_path / "none.csv")
-    (said,) = sentences(still(views.machine(chosen(logs), peaks=missing)))
-    assert missing in said
-    with pytest.raises(PerfkitError):
-        perfkit.hardware.load_peaks(missing)
-
-
 def test_the_same_pictures_for_every_choice() -> None:
-    """Another choice of the run is answered with what was made before; another run is asked anew."""
     runs = [perfkit.load(DATA / "dlrm_h100") for _ in range(2)]
     first, again, other = (views.call_paths(perfkit.select(run)) for run in (runs[0], runs[0], runs[1]))
     assert isinstance(first, Shown)

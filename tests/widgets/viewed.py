@@ -21,7 +21,6 @@ from perfkit.widgets.live import Shown
 
 
 def chosen(run: Run, **choice: Any) -> perfkit.Selection:
-    """A part of a run."""
     return perfkit.select(run, **choice)
 
 
@@ -38,18 +37,15 @@ def small(length: int = 10) -> Run:
 
 
 def still(view: object) -> Shown:
-    """A view that is not live."""
     assert isinstance(view, Shown)
     return view
 
 
 def specs(view: Shown) -> list[dict[str, Any]]:
-    """The charts of a view."""
     return [part.to_dict() for part in view.parts if not isinstance(part, str) and hasattr(part, "to_dict")]
 
 
 def values(spec: Any, column: str) -> pd.DataFrame:
-    """The first rows of a specification that have this field."""
     if isinstance(spec, list | tuple) and spec and isinstance(spec[0], dict) and column in spec[0]:
         return pd.DataFrame(spec)
     inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list | tuple) else []
@@ -57,24 +53,19 @@ def values(spec: Any, column: str) -> pd.DataFrame:
 
 
 def title(spec: dict[str, Any]) -> str:
-    """What a chart states."""
     return str(spec["title"]["text"] if isinstance(spec["title"], dict) else spec["title"])
 
 
 def csv(view: Shown, number: int = 0) -> pd.DataFrame:
-    """What the CSV of one of a view's long tables holds."""
     tables = [part for part in view.parts if isinstance(part, Searchable)]
     packed = re.findall(r"base64,([^\"]+)", tables[number].html)
     return pd.read_csv(io.BytesIO(b64decode(packed[0])), float_precision="round_trip")
 
 
 def sentences(view: Shown) -> list[str]:
-    """What a view says beside its charts and tables."""
     return [part for part in view.parts if isinstance(part, str)]
 
 
 class Chooser(traitlets.HasTraits):
-    """What an explorer shows of itself to a view."""
-
     selection = traitlets.Any()
     problem = traitlets.Unicode()

@@ -20,8 +20,6 @@ from perfkit.widgets.timeline import Zoomable, zoomable
 
 
 class Chooser(traitlets.HasTraits):
-    """What the timeline asks of an explorer."""
-
     window: Any = traitlets.Tuple()
     kernels = traitlets.Unicode("")
     selection: Any = traitlets.Any()
@@ -60,18 +58,15 @@ def table(count: int = 3) -> dict[str, pd.DataFrame]:
 
 
 def opened(tmp_path: Path, found: dict[str, pd.DataFrame]) -> tuple[Chooser, Zoomable]:
-    """The timeline of a run with these tables."""
     chooser = Chooser(run_of(tmp_path, found))
     return chooser, zoomable(chooser)
 
 
 def gesture(view: Zoomable, kind: str, **more: Any) -> None:
-    """What the browser sends."""
     view.picture._handle_custom_msg({"kind": kind, **more}, [])
 
 
 def looked(view: Zoomable, first: int, last: int) -> None:
-    """A gesture of the browser that ends at this window, ns."""
     gesture(view, LOOKED, first=first - view.whole[0], last=last - view.whole[0])
 
 
@@ -87,15 +82,12 @@ def rows(view: Zoomable, name: str) -> list[dict[str, Any]]:
 
 
 def operations(view: Zoomable) -> list[dict[str, Any]]:
-    """The intervals in the lanes of streams."""
     return [row for row in rows(view, "spans") if "stream" in row["label"]]
 
 
 def title(view: Zoomable) -> str:
-    """What the picture says that it is."""
     return str(view.picture.drawing["title"])
 
 
 def labels(view: Zoomable) -> list[str]:
-    """The names of the lanes."""
     return [lane["label"] for lane in view.picture.drawing["lanes"]]
