@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import pandas as pd
 
@@ -34,6 +35,7 @@ from perfkit.tables import TABLES
 
 if TYPE_CHECKING:
     from perfkit.readers.hpctoolkit.graph import CallGraph
+    from perfkit.selection import Selection
 
 EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 TRACED = set(EVENTS)
@@ -77,6 +79,7 @@ class Run:
         self._whole: Run | None = None  # the run whose clock is used
         self.all_ranks: Run | None = None  # the run of which these are some ranks
         self._tables: dict[str, pd.DataFrame] = {}
+        self.selections: WeakValueDictionary[str, Selection] = WeakValueDictionary()  # by what `select` was given
 
     @cached_property
     def profiles(self) -> tuple[Profile, ...]:
@@ -356,6 +359,14 @@ def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
     return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples
 
 
+_SHARED: dict[str, Run] = {}  # by path and job
+
+
+def share(path: str, *, job: Mapping[str, Any]) -> Run:
+    """Load a run that `load` returns from now on, in this process and those that are forked from it."""
+    return _SHARED.setdefault(repr((path, dict(job))), load(path, job=job))
+
+
 def load(
     path: str | Path | Iterable[str | Path], *, job: Mapping[str, Any] = MappingProxyType({}), rank_regex: str = ""
 ) -> Run:
@@ -375,6 +386,8 @@ def load(
     ...
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
+    if (shared := _SHARED.get(repr((path, dict(job))))) and not rank_regex:
+        return shared
     beside = Path(path) if isinstance(path, (str, Path)) else None
     if beside and is_store(beside):
         stored, notes = store.opened(beside)

@@ -179,6 +179,9 @@ def select(
     run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
     that was not recorded would be wrong, not zero.
     """
+    given, held = repr([*map(list, (ranks, gpus, window, families)), kernels]), run.selections
+    if given in held:
+        return held[given]
     check_families(families)
     if len(ranks) and run.is_large:
         run = run.on_ranks(ranks)
@@ -189,7 +192,7 @@ def select(
         check_gpus(run, chosen.gpus, chosen.ranks)
     if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
-    return chosen
+    return held.setdefault(given, chosen)
 
 
 def extent(run: Run) -> tuple[int, int]:

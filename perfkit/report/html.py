@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -265,10 +266,14 @@ def _alternative(output: Mapping[str, Any]) -> str:
 
 @cache
 def _bundle() -> str:
-    """Return the chart library, about 0.9 MB; building it takes a second."""
-    from vl_convert import javascript_bundle
+    """Return the chart library, about 0.9 MB; building it takes a second, once for each version."""
 
-    library = str(javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE))
+    def built() -> str:
+        from vl_convert import javascript_bundle
+
+        return str(javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE))
+
+    library = perfkit_cache.text(f"vega-lite-{VEGA_LITE}-{version('vl-convert-python')}", built)
     return re.sub("</(script)", r"<\\/\1", library, flags=re.IGNORECASE)
 
 

@@ -14,7 +14,8 @@ from browser.exploring import BOX, FRAMES, LIMIT, OVERVIEW, ROOT, TIMELINE, Expl
 from browser.lab import Lab, Page
 
 import make
-from perfkit.report.notebooks import collect, execute
+from perfkit.report.notebooks import execute
+from perfkit.report.pages import collect
 
 KERNELS = 20_000
 NOTEBOOK = """

@@ -11,7 +11,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from perfkit.diagnosis import Figure
-from perfkit.report.notebooks import MIME, presentable, record
+from perfkit.report.notebooks import MIME, record
+from perfkit.report.pages import presentable
 
 
 def notebook(*cells: nbformat.NotebookNode) -> nbformat.NotebookNode:
