@@ -168,7 +168,7 @@ def _write(
     linked = links.Report(presented(executed, kept), frozenset(tables))
     (made / "notebooks").mkdir()
     for name, notebook in executed.items():
-        content = nbformat.writes(links.beside(notebook, linked)) + "\n"
+        content = json.dumps(links.beside(notebook, linked), ensure_ascii=False) + "\n"
         (made / "notebooks" / f"{name}.ipynb").write_text(content, **TEXT)
     found = collect(executed.items())
     if found.summary:
