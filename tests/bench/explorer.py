@@ -25,6 +25,7 @@ TIMES = 3
 DRAWN_LIMIT_MS = 300_000.0  # for a picture on a busy machine
 RESTED_MS = 300.0  # until the next gesture: a picture that is being drawn cannot be dragged
 SETTLED_S = 4.0  # after which a person who looked at the whole recording first zooms in
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 NOTEBOOK = "import perfkit\nfrom perfkit import widgets\nexplorer = widgets.explorer(perfkit.load({path!r}))\nexplorer"
 
 
@@ -33,13 +34,11 @@ def rows(kernels: int) -> Iterator[Row]:
     path = captures.made(kernels)
     size = f"explorer, {kernels:,} kernels"
     with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder:
-        cache = Path(folder, "cache")
-        fresh.call(read_whole, path, cache=cache)
+        fresh.call(read_whole, path, cache=(cache := Path(folder, "cache")))
         measured = fresh.call(in_python, path, cache=cache)
         for work, (wall_s, cpu_s) in measured.answer.items():
             most_s = READY_S if work == "ready" else PYTHON_S
-            peer = f"none; {wall_s:.3g} s on the clock"
-            bar = f"under {most_s} s CPU, {MOST_BYTES / 1e9:g} GB"
+            peer, bar = f"none; {wall_s:.3g} s on the clock", f"under {most_s} s CPU, {MOST_BYTES / 1e9:g} GB"
             limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
             yield Row(f"{size}, {work}, in Python", cpu_s, peer, None, bar=bar, **limits)
         yield from _browser_rows(path, cache, size)
@@ -54,13 +53,10 @@ def read_whole(path: str) -> None:
 
 def in_python(path: str) -> dict[str, tuple[float, float]]:
     """Return the seconds, on the clock and of the CPU, until the explorer is ready and of each gesture."""
-    found = {}
-    made: list[Any] = []
-    found["ready"] = _timed(lambda: made.append(Explorer(perfkit.load(path))))
+    ready = fresh.timed(lambda: Explorer(perfkit.load(path)))
+    found, explorer = {"ready": ready[:2]}, ready.answer
     time.sleep(SETTLED_S)
-    explorer = made[0]
-    start, end = explorer.lanes.span
-    length = end - start
+    start, length = explorer.lanes.span[0], explorer.lanes.span[1] - explorer.lanes.span[0]
     for turn in range(TIMES):
         first = start + (turn + 1) * length // (TIMES + 2)
         gestures: dict[str, dict[str, Any]] = {
@@ -74,20 +70,13 @@ def in_python(path: str) -> dict[str, tuple[float, float]]:
             "all": {"gpus": ()},
         }
         for work, choices in gestures.items():
-            taken = _timed(lambda choices=choices: explorer.choose(**choices))
+            taken = fresh.timed(lambda choices=choices: explorer.choose(**choices))[:2]
             found[work] = max(taken, found.get(work, taken), key=lambda seconds: seconds[1])
     return found
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    began, busy = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - began, time.process_time() - busy
-
-
 def _browser_rows(path: Path, cache: Path, size: str) -> Iterator[Row]:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    if (chromium := next(filter(None, map(shutil.which, CHROMIUM)), None)) is None:
         yield Row(f"{size}, in JupyterLab", None, "no Chromium on PATH", None, bar=f"under {DRAWN_S} s")
         return
     drawn, peak = in_browser(chromium, path, cache)
@@ -141,13 +130,8 @@ def _gestures(exploring: Any) -> Iterator[tuple[str, float]]:
         return taken
 
     yield "brush", drawn(lambda: exploring.drag(OVERVIEW, 0.3, 0.5))
-    while _count(exploring.title) > 1000:
+    while (found := re.search(r"([\d,]+) operation", exploring.title)) and int(found[1].replace(",", "")) > 1000:
         yield "zoom", drawn(lambda: exploring.drag(TIMELINE, 0.4, 0.48))
     yield "whole recording", drawn(lambda: exploring.press("whole recording"))
     yield "kernels by name", drawn(lambda: exploring.type("kernels", "sgemm"))
     yield "all", drawn(lambda: exploring.press("Reset"))
-
-
-def _count(title: str) -> int:
-    found = re.search(r"([\d,]+) operation", title)
-    return int(found[1].replace(",", "")) if found else 0
