@@ -61,6 +61,15 @@ def test_nothing_chosen_is_everything() -> None:
     assert (3, 0, None) == (len(view.kernels), len(view.other_kernels), view.window)
 
 
+def test_the_same_choice_is_the_same_selection_while_anyone_holds_it() -> None:
+    """What was worked out of it is then there; another choice is another object, and nobody holds one for ever."""
+    run = _run()
+    view = perfkit.select(run, gpus=[1])
+    assert view is perfkit.select(run, gpus=(1,))
+    assert perfkit.select(run) is not view
+    assert ["[[], [1], [], [], '']"] == [*run.selections]
+
+
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
