@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import pandas as pd
 
@@ -35,7 +34,6 @@ from perfkit.tables import TABLES
 
 if TYPE_CHECKING:
     from perfkit.readers.hpctoolkit.graph import CallGraph
-    from perfkit.selection import Selection
 
 EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 TRACED = set(EVENTS)
@@ -79,7 +77,6 @@ class Run:
         self._whole: Run | None = None  # the run whose clock is used
         self.all_ranks: Run | None = None  # the run of which these are some ranks
         self._tables: dict[str, pd.DataFrame] = {}
-        self.selections: WeakValueDictionary[str, Selection] = WeakValueDictionary()  # by what `select` was given
 
     @cached_property
     def profiles(self) -> tuple[Profile, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,9 @@ class Selection:
         return named(frame, self.pattern, self.families)
 
 
+_HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
+
+
 def select(
     run: Run,
     *,
@@ -179,7 +183,10 @@ def select(
     run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
     that was not recorded would be wrong, not zero.
     """
-    given, held = repr([*map(list, (ranks, gpus, window, families)), kernels]), run.selections
+    given, held = (
+        repr([*map(list, (ranks, gpus, window, families)), kernels]),
+        _HELD.setdefault(run, WeakValueDictionary()),
+    )
     if given in held:
         return held[given]
     check_families(families)
