@@ -183,12 +183,10 @@ def select(
     run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
     that was not recorded would be wrong, not zero.
     """
-    given, held = (
-        repr([*map(list, (ranks, gpus, window, families)), kernels]),
-        _HELD.setdefault(run, WeakValueDictionary()),
-    )
-    if given in held:
-        return held[given]
+    given = repr([*map(list, (ranks, gpus, window, families)), kernels])
+    held = _HELD.setdefault(run, WeakValueDictionary())
+    if (same := held.get(given)) is not None:
+        return same
     check_families(families)
     if len(ranks) and run.is_large:
         run = run.on_ranks(ranks)

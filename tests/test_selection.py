@@ -68,7 +68,8 @@ def test_the_same_choice_is_the_same_selection_while_anyone_holds_it() -> None:
     view = perfkit.select(run, gpus=[1])
     assert view is perfkit.select(run, gpus=(1,))
     assert perfkit.select(run) is not view
-    assert ref(perfkit.select(run))() is None
+    lost = ref(perfkit.select(run, gpus=[0]))
+    assert lost() is None
 
 
 @pytest.mark.parametrize(
