@@ -356,6 +356,14 @@ def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
     return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples
 
 
+_SHARED: dict[str, Run] = {}  # by path and job
+
+
+def share(path: str, *, job: Mapping[str, Any]) -> Run:
+    """Load a run that `load` returns from now on, in this process and those that are forked from it."""
+    return _SHARED.setdefault(repr((path, dict(job))), load(path, job=job))
+
+
 def load(
     path: str | Path | Iterable[str | Path], *, job: Mapping[str, Any] = MappingProxyType({}), rank_regex: str = ""
 ) -> Run:
@@ -375,6 +383,8 @@ def load(
     ...
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
+    if (shared := _SHARED.get(repr((path, dict(job))))) and not rank_regex:
+        return shared
     beside = Path(path) if isinstance(path, (str, Path)) else None
     if beside and is_store(beside):
         stored, notes = store.opened(beside)

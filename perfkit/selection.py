@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,9 @@ class Selection:
         return named(frame, self.pattern, self.families)
 
 
+_HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
+
+
 def select(
     run: Run,
     *,
@@ -179,6 +183,10 @@ def select(
     run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
     that was not recorded would be wrong, not zero.
     """
+    given = repr([*map(list, (ranks, gpus, window, families)), kernels])
+    held = _HELD.setdefault(run, WeakValueDictionary())
+    if (same := held.get(given)) is not None:
+        return same
     check_families(families)
     if len(ranks) and run.is_large:
         run = run.on_ranks(ranks)
@@ -189,7 +197,7 @@ def select(
         check_gpus(run, chosen.gpus, chosen.ranks)
     if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
-    return chosen
+    return held.setdefault(given, chosen)
 
 
 def extent(run: Run) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pandas as pd
 import pytest
@@ -190,3 +191,13 @@ def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> Non
     above = int((run.launches[column] > 1).sum())
     assert above == len(run.launches) - perfkit.select(run).launches[column].notna().sum()
     assert any(f"LAUNCHES: {above} of" in note and "no figure uses them" in note for note in run.notes)
+
+
+def test_the_same_choice_is_the_same_selection_while_anyone_holds_it() -> None:
+    """What was worked out of it is then there; another choice is another object, and nobody holds one for ever."""
+    run = _run()
+    view = perfkit.select(run, gpus=[1])
+    assert view is perfkit.select(run, gpus=(1,))
+    assert perfkit.select(run) is not view
+    lost = ref(perfkit.select(run, gpus=[0]))
+    assert lost() is None

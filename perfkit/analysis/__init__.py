@@ -38,32 +38,6 @@ from perfkit.analysis import (
     whatif,
 )
 
-__all__ = [
-    "access",
-    "calltree",
-    "causes",
-    "checkpoints",
-    "clocks",
-    "communication",
-    "compare",
-    "dossier",
-    "efficiency",
-    "flops",
-    "gaps",
-    "grouping",
-    "host",
-    "kernels",
-    "lanes",
-    "llm_operations",
-    "memory",
-    "monitoring",
-    "operators",
-    "ownership",
-    "ranks",
-    "roofline",
-    "scaling",
-    "steps",
-    "timeline",
-    "warps",
-    "whatif",
-]
+__all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "dossier", "efficiency"]
+__all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "llm_operations", "memory", "monitoring"]
+__all__ += ["operators", "ownership", "ranks", "roofline", "scaling", "steps", "timeline", "warps", "whatif"]

@@ -447,7 +447,8 @@ def _place(distinct: Int, values: Int) -> Int:
         return np.searchsorted(distinct, values)
     table = np.zeros(span, np.int64)
     table[distinct - distinct[0]] = np.arange(len(distinct))
-    return table.take(values - distinct[0])
+    at: Int = table.take(values - distinct[0])
+    return at
 
 
 def _distinct(arrays: Sequence[Int]) -> Int:

@@ -45,17 +45,5 @@ from perfkit.charts import (  # noqa: E402
     timeline,
 )
 
-__all__ = [
-    "comparison",
-    "detail",
-    "icicle",
-    "kernels",
-    "machine",
-    "monitor",
-    "operators",
-    "ranks",
-    "roofline",
-    "shares",
-    "tables",
-    "timeline",
-]
+__all__ = ["comparison", "detail", "icicle", "kernels", "machine", "monitor", "operators", "ranks", "roofline"]
+__all__ += ["shares", "tables", "timeline"]

@@ -9,7 +9,9 @@ least none, if what was waited for bounds the run anyway; gains overlap and are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from perfkit.diagnosis import (
     comparison,
@@ -36,23 +38,12 @@ from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, seen_at, system_figures, unrecorded
 from perfkit.readers import kind
-from perfkit.run import Run
+from perfkit.run import Run, share
 from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
-__all__ += [
-    "comparison",
-    "figures",
-    "findings",
-    "gpu_time",
-    "idle_by_cause",
-    "path_metric",
-    "plain",
-    "refusals",
-    "roof",
-    "sampled",
-]
-__all__ += ["shape_roofline", "stragglers", "together", "unrecorded"]
+__all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "plain", "refusals"]
+__all__ += ["roof", "sampled", "shape_roofline", "stragglers", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
@@ -84,6 +75,15 @@ AMD = {
 }
 
 
+_PREPARED: list[Selection] = []
+
+
+def prepare(profile: str, *, job: Mapping[str, Any] | None = None, peaks: str = "", **choice: Any) -> None:
+    """Load, select and diagnose a run for processes that this one forks: `load` and `select` then return it."""
+    _PREPARED.append(select(share(profile, job=job or {}), **choice))
+    findings(_PREPARED[-1], peaks=peaks)
+
+
 def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
     """Return the figures of a run, or a selection of one, by their id; what it cannot answer is absent.
 
@@ -103,11 +103,14 @@ def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     """Return what costs time in a run, or a selection of one: by severity, then confidence, then gain.
 
-    Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain
-    as a
-    range: what a replay of the run and the analytic bound both allow.
+    Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain as
+    a range: what a replay of the run and the analytic bound both allow.
     """
-    view = _view(run)
+    return list(_findings(_view(run), peaks=peaks))
+
+
+@kept
+def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     by_id = figures(view, peaks=peaks)
     told, uneven = launching.launch_causes(view, by_id), gpus.idle_causes(view)
     told |= {cause: told.get(cause, 0.0) + share for cause, share in uneven.items()}

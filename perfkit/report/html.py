@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -41,6 +41,7 @@ from perfkit.charts.theme import MIME
 from perfkit.report.output import TEXT
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from nbconvert import HTMLExporter
     from nbformat import NotebookNode
 
@@ -73,24 +74,6 @@ class Lead(NamedTuple):
     question: str
     is_here: bool = False
     failed: bool = False
-
-
-class _Aside:
-    """Long tables while nbconvert works: it parses all that it has made once more, which takes seconds for them."""
-
-    def __init__(self) -> None:
-        self._mark, self._kept = token_hex(16), [""]
-
-    def put(self, html: str) -> str:
-        """Return what stands for `html` until `back`."""
-        if charts_tables.CLASS not in html:
-            return html
-        self._kept.append(html)
-        return f"{self._mark}-{len(self._kept) - 1}."
-
-    def back(self, body: str) -> str:
-        """Return `body` with what was put aside."""
-        return re.sub(rf"{self._mark}-(\d+)\.", lambda found: self._kept[int(found[1])], body)
 
 
 PADDING = 16  # pixels: where the picture is looked at, its letters may be wider than where it was made
@@ -127,14 +110,16 @@ class _Machine:
                     self._words[form] = word
                     patterns.append(begin + re.escape(form))
         self._paths = re.compile(f"(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
-        self._own = {re.compile(pattern): word for pattern, word in _own_names()}
+        self._own = [(name, re.compile(pattern), word) for name, pattern, word in _own_names()]
 
     def text(self, text: str) -> str:
         """Return a text without names of this machine, also in the tables that it holds as data."""
-        made = self._paths.sub(self._named, text) if self._paths else text
-        for pattern, word in self._own.items():
-            made = pattern.sub(word, made)
-        return _DATA.sub(self._data, made)
+        made = text  # most texts hold none: looking for the names is faster than a pattern
+        if self._paths and ("/" in text or "\\" in text) and any(name in text for name in self._words):
+            made = self._paths.sub(self._named, text)
+        for name, pattern, word in self._own:
+            made = pattern.sub(word, made) if name in made else made
+        return _DATA.sub(self._data, made) if "data:text/" in made else made
 
     def value(self, value: Any) -> Any:
         """Return a value of JSON without names of this machine."""
@@ -173,14 +158,12 @@ def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
 def _rendered(
     notebooks: Sequence[tuple[str, NotebookNode]], *, title: str, run: str = "", leads: Sequence[Lead] = ()
 ) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     if not notebooks:
         raise ValueError("notebooks: none given. A page needs at least one.")
-    aside = _Aside()
-    exporter = _exporter(aside, lowered=0 if leads else 1)
-    sections = [_section(exporter, aside, number, *given) for number, given in enumerate(notebooks, start=1)]
+    exporter = _exporter(lowered=0 if leads else 1)
+    sections = [_section(exporter, number, *given) for number, given in enumerate(notebooks, start=1)]
     drawing = (
         [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")]
         if any(each.charts for each in sections)
@@ -189,26 +172,35 @@ def _rendered(
     scripts = drawing + (
         [charts_tables.library(), charts_tables.script()] if any(each.tables for each in sections) else []
     )
-    folder = TEMPLATES / "perfkit"
-    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("page.html.j2").render(
+    return _page().render(
         title=title,
         sections=[{**vars(section), "body": Markup(section.body)} for section in sections],
         run=run,
         leads=leads,
         has_code=any('class="code"' in section.body for section in sections),
         scripts=[Markup(script) for script in scripts],
-        style=Markup((folder / "page.css").read_text("utf-8")),
+        style=Markup((TEMPLATES / "perfkit" / "page.css").read_text("utf-8")),
         policy=Markup(_policy(scripts)),
     )
 
 
-def _exporter(aside: _Aside, *, lowered: int) -> HTMLExporter:
+@cache
+def _page() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(TEMPLATES / "perfkit")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("page.html.j2")
+
+
+@cache
+def _exporter(*, lowered: int) -> HTMLExporter:
     """Return nbconvert's exporter with the template and its filters; `lowered` is by how many levels headings are."""
     import nbconvert
+    from nbconvert.filters import Highlight2HTML
     from traitlets.config import Config
 
     make: Any = nbconvert.HTMLExporter
+    highlight: Any = Highlight2HTML
     exporter: HTMLExporter = make(
         template_name="perfkit",
         extra_template_basedirs=[str(TEMPLATES)],
@@ -216,8 +208,9 @@ def _exporter(aside: _Aside, *, lowered: int) -> HTMLExporter:
         embed_images=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
+        default_preprocessors=[],
         filters={
-            "aside": aside.put,
+            "highlight_code": highlight(pygments_lexer="ipython3"),
             "demoted": partial(_demoted, levels=lowered),
             "escaped_markdown": _escaped_markdown,
             "script_json": _script_json,
@@ -228,15 +221,18 @@ def _exporter(aside: _Aside, *, lowered: int) -> HTMLExporter:
     return exporter
 
 
-def _section(exporter: HTMLExporter, aside: _Aside, number: int, title: str, notebook: NotebookNode) -> _Section:
-    body, _ = exporter.from_notebook_node(notebook)
+def _section(exporter: HTMLExporter, number: int, title: str, notebook: NotebookNode) -> _Section:
+    from nbconvert import TemplateExporter
+
+    # The exporter's own function parses all HTML once more, which takes seconds, for what the template writes itself.
+    body, _ = TemplateExporter.from_notebook_node(exporter, notebook)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     failed = any(output.output_type == "error" for output in outputs)
     charts = any(MIME in output.get("data", {}) for output in outputs)
     tables = any(charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs)
     prose = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
     question = found[1] if (found := _QUESTION.match(prose)) else ""
-    return _Section(f"section-{number}", title, question, aside.back(body), failed, charts, tables)
+    return _Section(f"section-{number}", title, question, body, failed, charts, tables)
 
 
 def _demoted(html: str, *, levels: int) -> str:
@@ -265,10 +261,14 @@ def _alternative(output: Mapping[str, Any]) -> str:
 
 @cache
 def _bundle() -> str:
-    """Return the chart library, about 0.9 MB; building it takes a second."""
-    from vl_convert import javascript_bundle
+    """Return the chart library, about 0.9 MB; building it takes a second, once for each version."""
 
-    library = str(javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE))
+    def built() -> str:
+        from vl_convert import javascript_bundle
+
+        return str(javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE))
+
+    library = perfkit_cache.text(f"vega-lite-{VEGA_LITE}-{version('vl-convert-python')}", built)
     return re.sub("</(script)", r"<\\/\1", library, flags=re.IGNORECASE)
 
 
@@ -358,14 +358,14 @@ def _forms(text: str) -> tuple[str, ...]:
     return (text, html.escape(text), escaped, in_json, in_script, repr(text)[1:-1], quote(os.fsencode(text)))
 
 
-def _own_names() -> Iterable[tuple[str, str]]:
-    """Yield patterns for the user (as a folder) and the host (alone), unless they are words, and what replaces them."""
+def _own_names() -> Iterable[tuple[str, str, str]]:
+    """Yield the user (as a folder) and the host (alone), unless they are words, as patterns, and what replaces them."""
     for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - COMMON_USERS:
         if len(user) >= LEAST_USER:
-            yield rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"
+            yield user, rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"
     for host in dict.fromkeys((platform.node(), platform.node().partition(".")[0])):
         if len(host) >= LEAST_HOST and re.search(r"[\d.-]", host):
-            yield rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST"
+            yield host, rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST"
 
 
 def _cleaned(suffix: str, text: str, machine: _Machine, inputs: Mapping[str, str | Path | None]) -> str:
@@ -377,7 +377,9 @@ def _cleaned(suffix: str, text: str, machine: _Machine, inputs: Mapping[str, str
         return machine.text(text)
     before = json.loads(text)
     after = machine.value(_without_places(before, inputs) if suffix == ".ipynb" else before)
-    return text if after == before else json.dumps(after, indent=1, ensure_ascii=False) + "\n"
+    # With an indent, json.dumps takes ten times as long, which only the summary is worth.
+    indent = None if suffix == ".ipynb" else 1
+    return text if after == before else json.dumps(after, indent=indent, ensure_ascii=False) + "\n"
 
 
 def _without_places(notebook: dict[str, Any], inputs: Mapping[str, str | Path | None]) -> dict[str, Any]:

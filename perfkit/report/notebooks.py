@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import logging
 import math
@@ -12,13 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -41,17 +43,8 @@ LIVE = "live"
 OPTIONAL = "optional"
 
 
-@dataclass
-class Recorded:
-    """What the notebooks of a report recorded; of two with one id or title the first is kept."""
-
-    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    refusals: list[dict[str, Any]] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
-
-
 BASELINE = "baseline"
+UNSHARED = (BASELINE, "published")  # parameters that choose nothing of the run
 JOB, RANKS = "job", "ranks"
 # Notebook, and the tables or kinds of captures of which the run must hold at least one for it to have an answer;
 # BASELINE where an earlier run must have been given.
@@ -65,6 +58,7 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "5_framework": ("OPS",),
     "6_compare": (BASELINE,),
 }
+IS_COMMAND = False  # whether this process is the command `perfkit` alone, no program that has called it
 START = "start"  # leads to the others; a page for a person, no part of a report
 LONGEST = 4000  # characters of an error's message
 QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
@@ -96,22 +90,37 @@ Executed = nbformat.NotebookNode | Failure
 
 
 class Server:
-    """A process that has imported what the notebooks import, and forks a kernel in a few milliseconds."""
+    """A process that has imported what the notebooks import, and forks a kernel in a few milliseconds.
 
-    def __init__(self, modules: Iterable[str]) -> None:
+    It is forked itself where this process is the command `perfkit` alone and has no other threads.
+    """
+
+    def __init__(self, modules: Iterable[str], runs: Iterable[dict[str, Any]] = ()) -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), " ".join(modules), *sys.path]
-            self.process = subprocess.Popen(
-                argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            self.process: Process
+            may_fork = IS_COMMAND and threading.active_count() == 1 and "ipykernel" not in sys.modules
+            if pid := _served(theirs, modules) if may_fork else None:
+                self.process = Forked(pid, _ending)
+            else:
+                argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), " ".join(modules), *sys.path]
+                self.process = subprocess.Popen(
+                    argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+                )
             self._lines = ours.makefile("rw", encoding="ascii")
+        self._lines.write(json.dumps([*runs]) + "\n")
+        self._lines.flush()
         self._lock = Lock()
 
     def fork(self, arguments: list[str], cwd: str, env: dict[str, str]) -> Forked | None:
         """Return a new kernel; None if none can be forked."""
         pid = self.ask({"arguments": arguments, "cwd": cwd, "env": env})
-        return Forked(self, pid) if pid else None
+        return Forked(pid, self._ending) if pid else None
+
+    def _ending(self, pid: int) -> int | None:
+        """Return how a kernel ended; None while it runs. With the server its kernels end."""
+        status = self.ask({"pid": pid})
+        return self.process.poll() if status is None else status
 
     def ask(self, request: dict[str, Any]) -> int | None:
         """Return the answer to a request, see `serve`; None as well if the server has ended."""
@@ -135,45 +144,65 @@ class Server:
 
 
 class Forked:
-    """A kernel that a server forked, with what Jupyter and `end` ask of a `subprocess.Popen`."""
+    """A process that was forked, with what Jupyter and `end` ask of a `subprocess.Popen`; `ending` asks if it ended."""
 
     stdin = stdout = stderr = None
 
-    def __init__(self, server: Server, pid: int) -> None:
-        self._server, self.pid = server, pid
+    def __init__(self, pid: int, ending: Callable[[int], int | None]) -> None:
+        self.pid, self._ending = pid, ending
         self._lock = Lock()
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return how the kernel ended: its status, or -signal; None while it runs."""
+        """Return how the process ended: its status, or -signal; None while it runs."""
         with self._lock:  # the system tells it once
             if self.returncode is None:
-                self.returncode = self._server.ask({"pid": self.pid})
-            if self.returncode is None:  # unless the server ended, and its kernels with it
-                self.returncode = self._server.process.poll()
+                self.returncode = self._ending(self.pid)
         return self.returncode
 
     def wait(self) -> int:
-        """Wait until the kernel has ended."""
+        """Wait until the process has ended."""
         while (status := self.poll()) is None:
             time.sleep(0.05)
         return status
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the kernel if it runs."""
+        """Send a signal to the process if it runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the kernel if it runs."""
+        """Kill the process if it runs."""
         self.send_signal(signal.SIGKILL)
 
 
+def _served(peer: socket.socket, modules: Iterable[str]) -> int | None:
+    """Fork a process that serves `peer` and has nothing else open; return its process id, None if it failed."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    gc.freeze()
+    pid = _forked()
+    if pid != 0:
+        return pid
+    try:
+        atexit._clear()  # what this process is to do at its end is not the other's to do
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(peer.fileno(), 3)
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        serve(3, modules, sys.path[0 if sys.flags.safe_path else 1 :])
+    except BaseException:  # noqa: BLE001  whatever it is, it must not go on as the process that was forked
+        traceback.print_exc()
+    os._exit(1)
+
+
 def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
-    """Import parts of perfkit, then answer requests, one a line, until nobody is there; for `Server`.
+    """Import parts of perfkit, prepare the runs of the first line, then answer requests until nobody is there.
 
     To the arguments of a kernel, its folder and environment the answer is the process id of a new kernel, to such an id
-    how the kernel ended; null if there is none, or it has not ended.
+    how the kernel ended; null if there is none, or it has not ended. For `Server`; a request and an answer are a line.
     """
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when imported: a kernel ends with its parent
     from ipykernel import kernelapp
@@ -182,6 +211,8 @@ def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
         import_module(f"perfkit.{name}")
     sys.path[:] = path
     with socket.socket(fileno=peer) as connection, connection.makefile("rw", encoding="ascii") as lines:
+        _prepare(json.loads(lines.readline()))
+        gc.freeze()  # the kernels need not look through what they all have
         for request in map(json.loads, lines):
             answer = _ending(request["pid"]) if "pid" in request else _forked()
             if answer == 0 and "pid" not in request:
@@ -203,6 +234,17 @@ def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
             traceback.print_exc()
         atexit._run_exitfuncs()
         os._exit(status)  # libraries would wait for their threads, which a fork does not copy
+
+
+def _prepare(runs: Iterable[dict[str, Any]]) -> None:
+    """Prepare runs for all kernels; where one cannot be, the notebook that asks for it will tell."""
+    from perfkit.diagnosis import prepare
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for run in runs:
+            with suppress(Exception):
+                prepare(**run)
 
 
 def _forked() -> int | None:
@@ -230,11 +272,11 @@ Process = subprocess.Popen[bytes] | Forked
 class _Kernels:
     """The processes of a report's kernels, by notebook, and on Linux the server that forks them."""
 
-    def __init__(self, modules: Iterable[str]) -> None:
+    def __init__(self, modules: Iterable[str], runs: Iterable[dict[str, Any]]) -> None:
         self._lock = Lock()
         self._processes: dict[str, Process] = {}
         self._is_over = False
-        self._server = Server(modules) if sys.platform == "linux" else None
+        self._server = Server(modules, runs) if sys.platform == "linux" else None
 
     def manager(self, notebook: str) -> type:
         """Return a class that starts the kernel of a notebook and adds its process."""
@@ -338,7 +380,14 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     Each gets those `parameters` that its parameters cell has; one that fails leaves the others. An exception, such as
     Ctrl-C, that leaves this function ends all kernels at once, with their children.
     """
-    kernels = _Kernels(dict.fromkeys(part for name in names for part in _imported(name)))
+    parts = {name: _imported(name) for name in names}
+    runs = [
+        {key: value for key, value in _accepted(name, parameters).items() if value and key not in UNSHARED}
+        for name in names
+        if "diagnosis" in parts[name]
+    ]
+    distinct = [run for number, run in enumerate(runs) if "profile" in run and run not in runs[:number]]
+    kernels = _Kernels(dict.fromkeys(part for each in parts.values() for part in each), distinct)
 
     def one(name: str) -> Executed:
         try:
@@ -361,15 +410,12 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
     from zmq import ZMQError
 
     stored = folder() / f"{name}.ipynb"
-    cells = nbformat.read(stored, as_version=4).cells
-    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
-    accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
     logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
     try:
         executed: nbformat.NotebookNode = papermill.execute_notebook(
             stored,
             None,  # written when the report is: a full disk is the report's problem, not the notebook's
-            {key: value for key, value in parameters.items() if key in accepted},
+            _accepted(name, parameters),
             progress_bar=False,
             cwd=os.getcwd(),
             extra_arguments=QUIET,
@@ -389,21 +435,17 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
     return executed
 
 
+def _accepted(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return those parameters that a notebook has."""
+    cells = nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells
+    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
+    return {key: value for key, value in parameters.items() if key in accepted}
+
+
 def _imported(name: str) -> list[str]:
     code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
     return [part.strip() for source in code for line in _IMPORTED.findall(source) for part in line.split(",")]
-
-
-def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
-    """Return what stands on the page for a notebook that failed: its title, and the error."""
-    stored = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
-    error = nbformat.v4.new_output("error", ename=failure.error, evalue=failure.message, traceback=[])
-    cells = [
-        nbformat.v4.new_markdown_cell(f"# {title(stored)}"),
-        nbformat.v4.new_code_cell(failure.code, outputs=[error]),
-    ]
-    made: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
-    return made
 
 
 def end(process: subprocess.Popen[Any] | Forked) -> None:
@@ -449,52 +491,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
-    """Return what executed notebooks, given with their names, recorded."""
-    recorded = Recorded()
-    outputs = ((name, o) for name, notebook in notebooks for cell in notebook.cells for o in cell.get("outputs", []))
-    for name, content in ((name, o["data"][MIME]) for name, o in outputs if MIME in o.get("data", {})):
-        for figure in content["figures"]:
-            recorded.figures.setdefault(figure["id"], {**figure, "notebook": name})
-        present = {(f["rule"], f["title"]) for f in recorded.findings}
-        new = [f for f in content["findings"] if (f["rule"], f["title"]) not in present]
-        recorded.findings += [{**f, "notebook": name} for f in new]
-        recorded.refusals += [r for r in content["refusals"] if r not in recorded.refusals]
-        recorded.summary |= content.get("summary", {})
-    return recorded
-
-
-def pictures(notebook: nbformat.NotebookNode) -> list[str]:
-    """Return what the charts of a notebook show, in words."""
-    outputs = [o.get("data", {}) for cell in notebook.cells for o in cell.get("outputs", [])]
-    return [data["text/plain"].removeprefix("chart: ") for data in outputs if any("vegalite" in kind for kind in data)]
-
-
-def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
-    """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables."""
-    shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
-    cells, silent = [], []
-    for cell in shown.cells:
-        tags = cell.metadata.get("tags", [])
-        needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
-        is_answered = all(set(names) & set(tables) for names in needs)
-        if not is_answered or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
-            continue
-        is_code, is_live = cell.cell_type == "code", LIVE in tags
-        if is_code and (is_live or not cell.outputs):
-            silent.append(cell.source)
-        elif not is_live:
-            if is_code:
-                cell.source = "\n\n".join([*silent, cell.source])
-                silent.clear()
-            cells.append(cell)
-    following = [*cells[1:], None]
-    shown.cells = [c for c, after in zip(cells, following, strict=True) if not _is_idle_heading(c, after)]
-    return shown
-
-
-def _is_idle_heading(cell: nbformat.NotebookNode, after: nbformat.NotebookNode | None) -> bool:
-    """Say whether a heading has nothing below it: its tag allows that, and what follows is prose or the end."""
-    return OPTIONAL in cell.metadata.get("tags", []) and (after is None or after.cell_type == "markdown")

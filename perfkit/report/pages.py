@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
 from itertools import count
@@ -31,7 +32,7 @@ from perfkit.report.blocks import FIRST, WEEKS, by_command, more_steps, remarks
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.html import Lead
 from perfkit.report.links import Report, presented
-from perfkit.report.notebooks import Failure, Recorded, collect, end, presentable
+from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure, end
 from perfkit.report.output import TEXT
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
@@ -48,6 +49,16 @@ QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no
 MADE_BY = "perfkit report"  # in the marker of the folder
 PRINTED = "print.html"  # all pages in one, until a browser has printed them
 LONGEST = 300  # characters of a failure in a message
+
+
+@dataclass
+class Recorded:
+    """What the notebooks of a report recorded; of two with one id or title the first is kept."""
+
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def build(
@@ -156,15 +167,15 @@ def _write(
     linked = links.Report(presented(executed, kept), frozenset(tables))
     (made / "notebooks").mkdir()
     for name, notebook in executed.items():
-        content = nbformat.writes(links.beside(notebook, linked)) + "\n"
+        content = json.dumps(links.beside(notebook, linked), ensure_ascii=False) + "\n"
         (made / "notebooks" / f"{name}.ipynb").write_text(content, **TEXT)
     found = collect(executed.items())
     if found.summary:
-        found.summary["pictures"] = notebooks.pictures(kept["0_executive_summary"])
+        found.summary["pictures"] = pictures(kept["0_executive_summary"])
     why = {name: str(failure) for name, failure in failures.items()}
     write_summary(made, summary_inputs(view, parameters), found, linked, why)
     parts = links.pages(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
-    parts |= {name: notebooks.failed(name, failure) for name, failure in failures.items()}
+    parts |= {name: failed(name, failure) for name, failure in failures.items()}
     shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
     run = Path(parameters["profile"]).name
     for name, (title, part) in shown.items():
@@ -226,6 +237,67 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[st
                 pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), file, compression="zstd")
             written.append(path)
     return written
+
+
+def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
+    """Return what executed notebooks, given with their names, recorded."""
+    recorded = Recorded()
+    outputs = ((name, o) for name, notebook in notebooks for cell in notebook.cells for o in cell.get("outputs", []))
+    for name, content in ((name, o["data"][MIME]) for name, o in outputs if MIME in o.get("data", {})):
+        for figure in content["figures"]:
+            recorded.figures.setdefault(figure["id"], {**figure, "notebook": name})
+        present = {(f["rule"], f["title"]) for f in recorded.findings}
+        new = [f for f in content["findings"] if (f["rule"], f["title"]) not in present]
+        recorded.findings += [{**f, "notebook": name} for f in new]
+        recorded.refusals += [r for r in content["refusals"] if r not in recorded.refusals]
+        recorded.summary |= content.get("summary", {})
+    return recorded
+
+
+def pictures(notebook: nbformat.NotebookNode) -> list[str]:
+    """Return what the charts of a notebook show, in words."""
+    outputs = [o.get("data", {}) for cell in notebook.cells for o in cell.get("outputs", [])]
+    return [data["text/plain"].removeprefix("chart: ") for data in outputs if any("vegalite" in kind for kind in data)]
+
+
+def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
+    """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables."""
+    shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
+    cells, silent = [], []
+    for cell in shown.cells:
+        tags = cell.metadata.get("tags", [])
+        needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
+        is_answered = all(set(names) & set(tables) for names in needs)
+        if not is_answered or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
+            continue
+        is_code, is_live = cell.cell_type == "code", LIVE in tags
+        if is_code and (is_live or not cell.outputs):
+            silent.append(cell.source)
+        elif not is_live:
+            if is_code:
+                cell.source = "\n\n".join([*silent, cell.source])
+                silent.clear()
+            cells.append(cell)
+    following = [*cells[1:], None]
+    shown.cells = [c for c, after in zip(cells, following, strict=True) if not _is_idle_heading(c, after)]
+    return shown
+
+
+def _is_idle_heading(cell: nbformat.NotebookNode, after: nbformat.NotebookNode | None) -> bool:
+    """Say whether a heading has nothing below it: its tag allows that, and what follows is prose or the end."""
+    return OPTIONAL in cell.metadata.get("tags", []) and (after is None or after.cell_type == "markdown")
+
+
+def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
+    """Return what stands on the page for a notebook that failed: its title, and the error."""
+    stored = nbformat.read(notebooks.folder() / f"{name}.ipynb", as_version=4)
+    error = nbformat.v4.new_output("error", ename=failure.error, evalue=failure.message, traceback=[])
+    cells = [
+        nbformat.v4.new_markdown_cell(f"# {notebooks.title(stored)}"),
+        nbformat.v4.new_code_cell(failure.code, outputs=[error]),
+    ]
+    made: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
+    return made
 
 
 def browser() -> str:

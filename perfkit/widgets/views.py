@@ -35,23 +35,8 @@ if TYPE_CHECKING:
     from perfkit.analysis.causes import Determinable
     from perfkit.widgets.choice import Explorer
 
-__all__ = [
-    "call_paths",
-    "collectives",
-    "compare",
-    "gaps",
-    "kernels",
-    "machine",
-    "memory",
-    "monitor",
-    "operators",
-    "ownership",
-    "ranks",
-    "roofline",
-    "timeline",
-    "training",
-    "transfers",
-]
+__all__ = ["call_paths", "collectives", "compare", "gaps", "kernels", "machine", "memory", "monitor", "operators"]
+__all__ += ["ownership", "ranks", "roofline", "timeline", "training", "transfers"]
 
 P = ParamSpec("P")
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"

@@ -10,36 +10,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.bench import (
-    analyses,
-    call_paths,
-    dmon,
-    explorer,
-    kineto,
-    lanes,
-    launches,
-    nsys,
-    ranks,
-    report,
-    store_ranks,
-    trace_ranks,
-)
+from tests.bench import analyses, commands, explorer, formats, nsys
 from tests.bench.table import README_HEAD, Row, kept, markdown, readme
 
 BENCHMARKS = {
     "nsys": nsys.rows,
-    "launches": launches.rows,
+    "launches": nsys.launch_rows,
     "analyses": analyses.rows,
-    "lanes": lanes.rows,
+    "lanes": analyses.lane_rows,
     "explorer": explorer.rows,
-    "report": report.rows,
-    "ranks": ranks.rows,
-    "kineto": kineto.rows,
-    "trace_ranks": trace_ranks.rows,
-    "store_ranks": store_ranks.rows,
-    "call_paths": call_paths.real_rows,
-    "contexts": call_paths.made_rows,
-    "dmon": dmon.rows,
+    "report": commands.report_rows,
+    "ranks": commands.rows,
+    "kineto": formats.trace_rows,
+    "trace_ranks": commands.trace_rows,
+    "store_ranks": commands.store_rows,
+    "call_paths": formats.database_rows,
+    "contexts": formats.context_rows,
+    "dmon": formats.log_rows,
 }
 
 
@@ -47,12 +34,8 @@ def main() -> None:
     """Run the benchmarks named on the command line, all if none is."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument(
-        "--kernels",
-        type=int,
-        default=10_000_000,
-        help="of the largest capture; others have at most, as events and contexts too",
-    )
+    most = "of the largest capture; others have at most, as events and contexts too"
+    parser.add_argument("--kernels", type=int, default=10_000_000, help=most)
     parser.add_argument("--keep", action="store_true", help="write speed.json and the README's table")
     options = parser.parse_args()
     unknown = set(options.names) - set(BENCHMARKS)

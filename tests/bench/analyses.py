@@ -1,21 +1,24 @@
 """CPU seconds and memory of every analysis, against one `np.sort` of the starts of the kernels.
 
-The capture is of eight GPUs in eight processes, with two streams and NCCL; a question that also takes copies or
-CUDA calls takes all of theirs, and the number of rows is of all its tables. Transfers are of another capture. The
-memory is the peak of the process while it answers, with the tables that it was asked of.
+The capture is of eight GPUs in eight processes, with two streams and NCCL; a question that also takes copies or CUDA
+calls takes all of theirs, and the number of rows is of all its tables. Transfers are of another capture. The memory is
+the peak of the process while it answers, with the tables that it was asked of. Lanes answer for any window; their peers
+are `timeline.bins` and pandas.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import perfkit
 from perfkit import analysis, diagnosis
+from perfkit.analysis import timeline
+from perfkit.analysis.lanes import Lanes
 from tests.bench import captures, fresh
 from tests.bench.table import Row
 
@@ -24,6 +27,9 @@ SIZES = (1_000_000, 3_000_000, 10_000_000)
 MOST_RATIO = 4.0
 MOST_IN_ALL = 12.0  # of figures or findings, which ask many questions
 PEER = "np.sort of the starts"
+BUILD_S, LANES_S, MOST_BYTES = 1.2, 0.1, 4e9  # of lanes
+BINS = "timeline.bins"
+Answer = Callable[[], object]
 
 
 def rows(kernels: int) -> Iterator[Row]:
@@ -39,13 +45,52 @@ def rows(kernels: int) -> Iterator[Row]:
             yield Row(name, cpu_s, PEER, peer_s, most_ratio=most, bar=f"at most {most:g}", peak_bytes=peak)
 
 
+def lane_rows(kernels: int) -> Iterator[Row]:
+    """Measure lanes; yields a row of the table per question."""
+    measured = fresh.call(lane_seconds, captures.made(kernels, "node"))
+    for work, (ours_s, peer, peer_s) in measured.answer.items():
+        most_s = BUILD_S if work == "build" else LANES_S
+        limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
+        bar = f"under {most_s} s, {MOST_BYTES / 1e9:g} GB"
+        yield Row(f"lanes, {work}, {kernels:,} kernels, CPU", ours_s, peer, peer_s, bar=bar, **limits)
+
+
+def lane_seconds(path: str) -> dict[str, tuple[float, str, float]]:
+    """Return the CPU seconds of each question, its peer and the peer's seconds."""
+    run = perfkit.load(path)
+    kernels, copies = run.kernels, run.copies
+    lanes = Lanes(kernels, copies)
+    start, end = lanes.span
+    part, moment = (start + (end - start) * 2 // 5, start + (end - start) * 3 // 5), (end // 2, end // 2 + 2_000_000)
+    half = np.arange(len(kernels["name"].cat.categories)) % 2 == 0
+    codes = kernels["name"].cat.codes.to_numpy()
+    questions: dict[str, tuple[Answer, str, Answer]] = {
+        "build": (lambda: Lanes(kernels, copies), BINS, lambda: timeline.bins(kernels, copies)),
+        "busy": (lanes.busy, BINS, lambda: timeline.bins(kernels, copies)),
+        "busy of a fifth": (lambda: lanes.busy(window=part), BINS, lambda: timeline.bins(kernels, copies, window=part)),
+        "totals": (lanes.totals, "pandas groupby, sum", lambda: kernels.groupby("name", observed=True)["dur_ns"].sum()),
+    }
+    half_bins, rows_between = lambda: timeline.bins(kernels[half[codes]], copies), partial(_between, kernels, *moment)
+    questions["busy of half the kernels"] = (lambda: lanes.busy(names=half), BINS, half_bins)
+    questions["intervals of 2 ms"] = (lambda: lanes.intervals(window=moment), "pandas boolean index", rows_between)
+    return {
+        work: (_least(ours, times=7)[0], peer, _least(theirs, times=1)[0])
+        for work, (ours, peer, theirs) in questions.items()
+    }
+
+
+def _between(kernels: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+    start, dur = kernels["start_ns"], kernels["dur_ns"]
+    return kernels[(start < last) & (start + dur > first)]
+
+
 def cpu_seconds(path: str) -> dict[str, tuple[int, float, int]]:
     """Return rows, CPU seconds and peak bytes of each analysis of a capture, and of the peer."""
     run = perfkit.load(path)
     kernels, copies, calls, ranges = run.kernels, run.copies, run.api_calls, run.ranges
     nothing = ranges.iloc[:0]
     both, launched = len(kernels) + len(copies), len(kernels) + len(calls)
-    work: dict[str, tuple[int, Callable[[], object]]] = {
+    work: dict[str, tuple[int, Answer]] = {
         "timeline.busy": (both, lambda: analysis.timeline.busy(kernels, copies)),
         "timeline.breakdown": (both, lambda: analysis.timeline.breakdown(kernels, copies)),
         "timeline.bins": (both, lambda: analysis.timeline.bins(kernels, copies)),
@@ -74,14 +119,9 @@ def transfers_seconds(path: str, count: str) -> dict[str, tuple[int, float, int]
     return {"memory.copied": (len(copies), *_least(lambda: analysis.memory.copied(copies)))}
 
 
-def _least(question: Callable[[], object], *, times: int = TIMES) -> tuple[float, int]:
+def _least(question: Answer, *, times: int = TIMES) -> tuple[float, int]:
     """Return the CPU seconds of a question, the least of some times, and the process's peak while it answers."""
     forget = Path("/proc/self/clear_refs")
     if forget.exists():
         forget.write_text("5")  # the peak begins anew
-    taken = []
-    for _ in range(times):
-        began = time.process_time()
-        question()
-        taken.append(time.process_time() - began)
-    return min(taken), fresh.peak_bytes()
+    return min(fresh.timed(question).cpu_s for _ in range(times)), fresh.peak_bytes()

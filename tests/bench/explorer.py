@@ -26,6 +26,7 @@ EMPTY = 28  # kernels of a chart that is all but empty
 DRAWN_LIMIT_MS = 300_000.0  # for a picture on a busy machine
 RESTED_MS = 300.0  # until the next gesture: a picture that is being drawn cannot be dragged
 SETTLED_S = 4.0  # after which a person who looked at the whole recording first zooms in
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 NOTEBOOK = "import perfkit\nfrom perfkit import widgets\nexplorer = widgets.explorer(perfkit.load({path!r}))\nexplorer"
 
 
@@ -56,13 +57,10 @@ def read_whole(path: str) -> None:
 
 def in_python(path: str) -> dict[str, tuple[float, float]]:
     """Return the seconds, on the clock and of the CPU, until the explorer is ready and of each gesture."""
-    found = {}
-    made: list[Any] = []
-    found["ready"] = _timed(lambda: made.append(Explorer(perfkit.load(path))))
+    ready = fresh.timed(lambda: Explorer(perfkit.load(path)))
+    found, explorer = {"ready": ready[:2]}, ready.answer
     time.sleep(SETTLED_S)
-    explorer = made[0]
-    start, end = explorer.lanes.span
-    length = end - start
+    start, length = explorer.lanes.span[0], explorer.lanes.span[1] - explorer.lanes.span[0]
     for turn in range(TIMES):
         first = start + (turn + 1) * length // (TIMES + 2)
         gestures: dict[str, dict[str, Any]] = {
@@ -76,20 +74,13 @@ def in_python(path: str) -> dict[str, tuple[float, float]]:
             "all": {"gpus": ()},
         }
         for work, choices in gestures.items():
-            taken = _timed(lambda choices=choices: explorer.choose(**choices))
+            taken = fresh.timed(lambda choices=choices: explorer.choose(**choices))[:2]
             found[work] = max(taken, found.get(work, taken), key=lambda seconds: seconds[1])
     return found
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    began, busy = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - began, time.process_time() - busy
-
-
 def _browser_rows(path: Path, cache: Path, size: str) -> Iterator[Row]:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    if (chromium := next(filter(None, map(shutil.which, CHROMIUM)), None)) is None:
         yield Row(f"{size}, in JupyterLab", None, "no Chromium on PATH", None, bar=f"under {DRAWN_S} s")
         return
     empty, _ = in_browser(chromium, captures.made(EMPTY), cache)
@@ -160,13 +151,8 @@ def _gestures(exploring: Any) -> Iterator[tuple[str, float]]:
     for key in ("w", "a", "d", "s", "ArrowUp", "ArrowLeft", "ArrowRight", "ArrowDown", "u"):
         yield f"key {key}", drawn(lambda key=key: tab.keyboard.press(key))
     yield "Shift+drag", drawn(lambda: held("Shift", lambda: exploring.drag(TIMELINE, 0.4, 0.6)))
-    while _count(exploring.title) > 1000:
+    while (found := re.search(r"([\d,]+) operation", exploring.title)) and int(found[1].replace(",", "")) > 1000:
         yield "zoom", drawn(lambda: exploring.drag(TIMELINE, 0.4, 0.48))
     yield "whole recording", drawn(lambda: exploring.press("Reset"))
     yield "kernels by name", drawn(lambda: exploring.type("kernels", "sgemm"))
     yield "all", drawn(lambda: exploring.press("Reset"))
-
-
-def _count(title: str) -> int:
-    found = re.search(r"([\d,]+) operation", title)
-    return int(found[1].replace(",", "")) if found else 0

@@ -1,10 +1,4 @@
-"""How long does something take in a process of its own, and how much memory at most?
-
-Functions
----------
-command    run a program family     run a program, and count the memory of the processes it starts too call       call a
-function of a module of this folder; starting Python and importing are not counted
-"""
+"""How long does something take in a process of its own, and how much memory at most?"""
 
 from __future__ import annotations
 
@@ -21,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+PERFKIT = [sys.executable, "-m", "perfkit"]
 PAUSE_S = 0.1  # between two looks at the memory of a family
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
@@ -111,13 +106,19 @@ def call(function: Callable[..., Any], *arguments: object, cache: Path | None = 
     return Measured(wall_s, cpu_s, done.peak_bytes, answer)
 
 
+def timed(work: Callable[[], Any]) -> Measured:
+    """Return the seconds of work in this process, and its peak so far."""
+    began, busy = time.perf_counter(), time.process_time()
+    answer = work()
+    return Measured(time.perf_counter() - began, time.process_time() - busy, peak_bytes(), answer)
+
+
 def _called(module: str, function: str, *arguments: str) -> None:
     from importlib import import_module
 
     work = getattr(import_module(module), function)
-    began, busy = time.perf_counter(), time.process_time()
-    answer = work(*arguments)
-    json.dump([time.perf_counter() - began, time.process_time() - busy, answer], sys.stdout)
+    wall_s, cpu_s, _, answer = timed(lambda: work(*arguments))
+    json.dump([wall_s, cpu_s, answer], sys.stdout)
 
 
 if __name__ == "__main__":

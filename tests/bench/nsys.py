@@ -3,12 +3,16 @@
 The captures are of eight GPUs in eight processes, whose rows are interleaved and nearly or not at all in order. The
 peer is a loop in C over the columns that the reader asks for; of kernels pandas.read_sql of them, too. Cold includes
 writing the cache. The peers of one capture are measured in turn, so that a busy machine is busy for all.
+
+Launch statistics from the file are whole programs. ``nsys stats`` calls the report cuda_kern_exec_sum, kernexecsum
+before 2023; it gets a copy of the capture, because it may write beside it.
 """
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,12 +25,19 @@ from perfkit import load
 from perfkit.readers.nsys import tables
 from perfkit.readers.nsys.sources import Combined
 from tests.bench import captures, fresh
-from tests.bench.table import Row
+from tests.bench.table import Row, median_row
 
 SIZES = (1_000_000, 3_000_000, 10_000_000)
-TIMES = 1  # of each: CPU seconds hardly depend on what else runs, and ten million kernels take a minute
 PANDAS_ROWS = 1_000_000
+LAUNCHED = 500_000
 SOURCE = Path(__file__).with_name("sqlite_loop.c")
+SUMMARY = """
+import sys
+import perfkit
+from perfkit.analysis import host
+run = perfkit.load(sys.argv[1])
+host.latency_summary(host.latency(run.kernels, run.api_calls))
+"""
 
 
 def rows(kernels: int) -> Iterator[Row]:
@@ -40,29 +51,21 @@ def rows(kernels: int) -> Iterator[Row]:
     ours = fresh.call(loaded, path, "kernels")
     read_sql = fresh.call(pandas_rows, path, some)
     work = f"nsys .sqlite, {some:,} kernels of 8 GPUs, cold, CPU"
-    yield _row(work, [ours], "pandas.read_sql", read_sql.cpu_s, 1 / 6, "at most 1/6")
+    limits = {"peer_seconds": read_sql.cpu_s, "most_ratio": 1 / 6, "bar": "at most 1/6"}
+    yield median_row(work, [ours], "pandas.read_sql", by="cpu_s", **limits)
 
 
 def _of_capture(loop: Path | None, path: Path, size: str, names: list[str]) -> Iterator[Row]:
     for name in names:
-        cold, cached, floor = [], [], []
-        for _ in range(TIMES):
-            with tempfile.TemporaryDirectory(dir=captures.FOLDER) as cache:
-                cold.append(fresh.call(loaded, path, name, cache=Path(cache)))
-                cached.append(fresh.call(loaded, path, name, cache=Path(cache)))
-            if loop:
-                floor.append(_looped(loop, path, QUERIES[name]))
-        floor_s = median(floor) if floor else None
-        peer = "C loop, same columns" if floor else "C loop: no cc or no libsqlite3"
+        # Once each: CPU seconds hardly depend on what else runs, and ten million kernels take a minute.
+        with tempfile.TemporaryDirectory(dir=captures.FOLDER) as cache:
+            cold, cached = (fresh.call(loaded, path, name, cache=Path(cache)) for _ in range(2))
+        floor_s = _looped(loop, path, QUERIES[name]) if loop else None
+        peer = "C loop, same columns" if loop else "C loop: no cc or no libsqlite3"
         work = f"nsys .sqlite, {size}: {name}"
-        yield _row(f"{work}, cold, CPU", cold, peer, floor_s, 1.6, "at most 1.6")
-        yield _row(f"{work}, cached, CPU", cached, peer, floor_s, 0.2, "at most 0.2")
-
-
-def _row(work: str, ours: list[fresh.Measured], peer: str, peer_s: float | None, most: float, bar: str) -> Row:
-    """Return a row of the medians of several runs."""
-    cpu_s, peak = median(m.cpu_s for m in ours), max(m.peak_bytes for m in ours)
-    return Row(work, cpu_s, peer, peer_s, most_ratio=most, bar=bar, peak_bytes=peak)
+        for when, ours, most in (("cold", cold, 1.6), ("cached", cached, 0.2)):
+            limits = {"peer_seconds": floor_s, "most_ratio": most, "bar": f"at most {most}"}
+            yield median_row(f"{work}, {when}, CPU", [ours], peer, by="cpu_s", **limits)
 
 
 def loaded(path: str, name: str) -> int:
@@ -111,3 +114,29 @@ def _looped(loop: Path, path: Path, query: str) -> float:
     if int(done.answer.split()[0]) != rows:
         raise RuntimeError(f"{path}: the loop read {done.answer.split()[0]} rows, not {rows}")
     return done.cpu_s
+
+
+def launch_rows(kernels: int) -> Iterator[Row]:
+    """Measure launch statistics from the file; yields the row of the table."""
+    path = captures.made(min(kernels, LAUNCHED))
+    with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder:
+        copy = Path(shutil.copy(path, folder))
+        ours, theirs = [], []
+        for _ in range(3):
+            ours.append(fresh.command([sys.executable, "-c", SUMMARY, path], env={"PERFKIT_CACHE": "off"}))
+            theirs += _vendor(copy)
+    name = theirs[0][0] if theirs else "nsys stats: no nsys on PATH"
+    peer_s = median(seconds for _, seconds in theirs) if theirs else None
+    work = f"launch statistics, {min(kernels, LAUNCHED):,} kernels, from the file"
+    yield median_row(work, ours, name, peer_seconds=peer_s, most_ratio=1 / 50, bar="under 1/50")
+
+
+def _vendor(path: Path) -> list[tuple[str, float]]:
+    """Return the vendor's program and its seconds; empty if there is none."""
+    program = shutil.which("nsys")
+    if not program:
+        return []
+    version = fresh.command([program, "--version"]).answer.split()[-1].split("-")[0]
+    report = "cuda_kern_exec_sum" if int(version.split(".")[0]) >= 2023 else "kernexecsum"
+    stats = [program, *f"stats --quiet --report {report} --format csv --output -".split(), path]
+    return [(f"nsys {version} stats -r {report}", fresh.command(stats).wall_s)]

@@ -1,11 +1,4 @@
-"""The figures of a run as a table of ratios, each beside its bar.
-
-Functions
----------
-markdown    the table, with the machine and the versions it was measured with
-kept        what was measured, with date and commit, as the JSON keeps it
-readme      the table of the README, written from that JSON
-"""
+"""The figures of a run as a table of ratios, each beside its bar, in Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +11,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-HEAD = "| work | perfkit | peer | ratio | bar | |\n|---|---|---|---|---|---|"
+from tests.bench.fresh import Measured
 
 
 @dataclass(frozen=True)
@@ -51,25 +46,32 @@ class Row:
         against = [(self.ratio, self.most_ratio), (self.seconds, self.most_seconds), (self.peak_bytes, self.most_bytes)]
         bars = [(value, most) for value, most in against if most is not None]
         if any(value is not None and value > most for value, most in bars):
-            return "**missed**"
+            return "missed"
         return "met" if bars and all(value is not None for value, _ in bars) else "not measured"
 
-    def markdown(self) -> str:
-        """Return the row of the table."""
-        processor = f", {self.cpu_s:.3g} s CPU" if self.cpu_s else ""
-        memory = f", {self.peak_bytes / 1e9:.2g} GB" if self.peak_bytes else ""
-        peer = self.peer if self.peer_seconds is None else f"{self.peer}: {self.peer_seconds:.3g} s"
+    def line(self, about: str = "now") -> str:
+        """Return the row of the table; `about` says when and of which commit it was measured."""
         ratio = "" if self.ratio is None else f"{self.ratio:.2g}"
-        ours = "" if self.seconds is None else f"{self.seconds:.3g} s{processor}{memory}"
-        return f"| {self.work} | {ours} | {peer} | {ratio} | {self.bar} | {self.verdict} |"
+        peak = "" if self.peak_bytes is None else f"{self.peak_bytes / 1e9:.2g} GB"
+        ours, peer = (f"{s:.3g} s" if s is not None else "" for s in (self.seconds, self.peer_seconds))
+        bar = f"{self.bar}: missed" if self.verdict == "missed" else self.bar
+        return f"| {self.work} | {ours} | {self.peer}, {peer} | {ratio} | {peak} | {bar} | {about} |"
+
+
+def median_row(work: str, ours: Iterable[Measured], peer: str = "none", *, by: str = "wall_s", **also: Any) -> Row:
+    """Return the row of the medians of several runs, with the largest of their peaks; `also` are fields of Row."""
+    runs = list(ours)
+    cpu_s, peak = median(run.cpu_s for run in runs), max(run.peak_bytes for run in runs)
+    also = {"peer_seconds": None, "cpu_s": None if by == "cpu_s" else cpu_s, "peak_bytes": peak, **also}
+    return Row(work, median(getattr(run, by) for run in runs), peer, **also)
 
 
 def markdown(rows: Iterable[Row]) -> str:
     """Return the table under a line that says what it was measured with."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("pandas", "numpy", "pyarrow", "adbc-driver-sqlite"))
     where = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"
-    lines = "\n".join(row.markdown() for row in rows)
-    return f"Measured on {where}; captures in the page cache, a fresh process each.\n\n{HEAD}\n{lines}\n"
+    lines = "\n".join([README_HEAD, *(row.line() for row in rows)])
+    return f"Measured on {where}; captures in the page cache, a fresh process each.\n\n{lines}\n"
 
 
 JSON = Path(__file__).with_name("speed.json")
@@ -92,10 +94,5 @@ def readme() -> str:
     for stored in json.loads(JSON.read_text()):
         about = f"{stored.pop('date')}, {stored.pop('commit')}"
         stored.pop("cores")
-        row = Row(**stored)
-        ratio = "" if row.ratio is None else f"{row.ratio:.2g}"
-        peak = "" if row.peak_bytes is None else f"{row.peak_bytes / 1e9:.2g} GB"
-        ours, peer = (f"{s:.3g} s" if s is not None else "" for s in (row.seconds, row.peer_seconds))
-        bar = f"{row.bar}: missed" if "missed" in row.verdict else row.bar
-        lines.append(f"| {row.work} | {ours} | {row.peer}, {peer} | {ratio} | {peak} | {bar} | {about} |")
+        lines.append(Row(**stored).line(about))
     return "\n".join(lines)

@@ -29,8 +29,8 @@ from perfkit.diagnosis.headline import (
 from perfkit.diagnosis.tiles import FEWEST_TILES, MOST_TILES
 from perfkit.report import pages
 from perfkit.report.blocks import FIRST, plan
-from perfkit.report.notebooks import presentable, recorded, sample
-from perfkit.report.pages import BROWSERS
+from perfkit.report.notebooks import recorded, sample
+from perfkit.report.pages import BROWSERS, presentable
 
 WORDS, PIXELS = 900, 4500
 # A capture of each kind, words of its verdict by hand from its figures, and the labels of its first tiles.

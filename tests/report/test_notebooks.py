@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from ast import literal_eval
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import nbformat
 import pytest
 
+import make
 from perfkit.report import notebooks
 from perfkit.report.notebooks import Failure, execute
 
@@ -55,6 +57,36 @@ def test_one_process_forks_the_kernels(stored: Path) -> None:
     assert (os.getcwd(), os.environ["PERFKIT_CACHE"]) == (first["folder"], first["cache"])
     assert ("p\udcff", [1]) == (first["profile"], first["numbers"])
     assert str(stored) not in first["path"]
+
+
+SHARED = """
+import perfkit
+from perfkit import diagnosis
+from perfkit.diagnosis.finding import _KEPT
+held = len(_KEPT)
+view = perfkit.select(perfkit.load(profile))
+figures, findings = diagnosis.figures(view), diagnosis.findings(view)
+import json, os
+json.dumps({"parent": os.getppid(), "held": held, "same": len(_KEPT) == held, "count": view.kernels["gpu"].size})
+"""
+
+
+@pytest.mark.parametrize("is_command", [False, True])
+def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path, is_command: bool) -> None:
+    """Each finds the selection, with its figures, that the process made before it forked them; also as the command."""
+    make.capture(path := tmp_path / "run.sqlite", kernels=40)
+    for name in ("first", "second"):
+        store(stored, name, SHARED)
+    code = "import json, sys; from pathlib import Path; from perfkit.report import notebooks\n"
+    code += f"notebooks.folder = lambda: Path({str(stored)!r}); notebooks.IS_COMMAND = {is_command}\n"
+    code += f"made = notebooks.execute(['first', 'second'], {{'profile': {str(path)!r}}}, done=lambda _: None)\n"
+    code += "json.dump([each.cells[-1].outputs[0].data['text/plain'] for each in made.values()], sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = (json.loads(literal_eval(text)) for text in json.loads(done.stdout))
+    assert "" == done.stderr
+    assert first == second
+    assert (True, 40) == (first["same"], first["count"])
+    assert first["held"] > 0
 
 
 def test_kernels_start_without_the_process_too(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:

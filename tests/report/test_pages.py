@@ -21,8 +21,8 @@ import perfkit
 from make import Shape, capture
 from perfkit import diagnosis, report
 from perfkit.errors import PerfkitError
-from perfkit.report.notebooks import MIME, answering, presentable, record
-from perfkit.report.pages import browser, printed
+from perfkit.report.notebooks import MIME, answering, record
+from perfkit.report.pages import browser, presentable, printed
 
 VALIDATOR = jsonschema.Draft202012Validator(
     json.loads(Path(report.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))

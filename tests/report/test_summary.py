@@ -18,7 +18,8 @@ from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import plain
 from perfkit.report import pages
 from perfkit.report.links import Report
-from perfkit.report.notebooks import Recorded, sample
+from perfkit.report.notebooks import sample
+from perfkit.report.pages import Recorded
 
 SCHEMA = json.loads(Path(pages.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

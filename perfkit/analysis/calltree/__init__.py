@@ -92,22 +92,8 @@ TREE_SUMS = Table(
     (),  # rows stay in the order of the summary
 )
 _METHODS = ["tree_sum", "main_thread", "all_threads"]
-__all__ = [
-    "MPI",
-    "called",
-    "exclusive",
-    "gpu_summary",
-    "host_metric",
-    "hot_path",
-    "inclusive",
-    "kernel_stalls",
-    "kernels",
-    "launch_cost",
-    "mpi_calls",
-    "threads",
-    "tree_sums",
-    "utilisation",
-]
+__all__ = ["MPI", "called", "exclusive", "gpu_summary", "host_metric", "hot_path", "inclusive", "kernel_stalls"]
+__all__ += ["kernels", "launch_cost", "mpi_calls", "threads", "tree_sums", "utilisation"]
 
 
 def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str = "rank") -> pd.DataFrame:

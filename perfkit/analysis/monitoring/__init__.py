@@ -185,17 +185,8 @@ _CHECKS: Mapping[str, Callable[[Facts, Peaks], Answer]] = {
 }
 CHECKS = tuple(_CHECKS)
 VERDICTS = ("ok", "attention", "cannot tell")
-__all__ = [
-    "at_limit",
-    "checks",
-    "clock_under_kernels",
-    "dips",
-    "idle",
-    "imbalance",
-    "summary",
-    "throttling",
-    "utilisation",
-]
+__all__ = ["at_limit", "checks", "clock_under_kernels", "dips", "idle", "imbalance", "summary", "throttling"]
+__all__ += ["utilisation"]
 
 
 def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:

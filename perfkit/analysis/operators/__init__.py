@@ -97,21 +97,8 @@ SYNCHRONISATIONS = Table(
 KEYS = ("api", "kind", "operator", "outermost", "line")
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
 _VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
-__all__ = [
-    "CHECKS",
-    "HOW",
-    "SHORT_NS",
-    "SYNCHRONISATIONS",
-    "Operators",
-    "backward",
-    "kernels_of",
-    "launched",
-    "many_small",
-    "summary",
-    "synchronisation_summary",
-    "synchronisations",
-    "unexpected",
-]
+__all__ = ["CHECKS", "HOW", "SHORT_NS", "SYNCHRONISATIONS", "Operators", "backward", "kernels_of", "launched"]
+__all__ += ["many_small", "summary", "synchronisation_summary", "synchronisations", "unexpected"]
 
 
 def unexpected(
