@@ -13,8 +13,6 @@ files of a tool are moved there if each states another host and none a rank. Wha
 one rank that state several hosts, or name different GPUs by one number.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -4,8 +4,6 @@ Three significant digits; a missing value is n/a. Units are decimal (1 GB = 1e9 
 quantity from small to large; a value is shown in the largest unit it fills.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ never those of another GPU.
 (19.5, 10.08)
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -10,8 +10,6 @@ It is given to `perfkit.load`, on the command line, or in a file `perfkit.toml` 
     price_per_gpu_hour = 2.5
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping

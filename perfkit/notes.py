@@ -1,7 +1,5 @@
 """Notes on a run: which ranks are missing, which logs miss the timeline, and each note once for all its files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

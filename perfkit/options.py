@@ -1,7 +1,5 @@
 """Types of options of the command line: times, windows, counts and lists as people write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields

@@ -6,8 +6,6 @@ of workers nor the order in which they finish changes a figure. A source that ca
 killed, is named in the result; all others are merged.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """What one reader returned: tables that are read when first asked for, and what is missing."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What a table promises: its columns, their types, units, meaning and legal values, and its order of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

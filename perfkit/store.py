@@ -13,8 +13,6 @@ it is whole: a killed worker or a full disk leaves nothing that looks complete, 
 missing, refused or has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

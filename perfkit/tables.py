@@ -7,8 +7,6 @@ gpu_busy_frac, sm_active_frac, sm_occupancy_frac and the arithmetic pipes' activ
 than these names it by their pattern.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -9,8 +9,6 @@ Give small captures, one of each form that the reader reads, in which every valu
 and damaged, and read again each time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """BERT for question answering, written out operator by operator as its first implementations run it in PyTorch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

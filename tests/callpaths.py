@@ -1,7 +1,5 @@
 """Call-path tables in a line each: contexts, their metrics, threads and traces; and a toy program of two entries."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from perfkit.schema import Table

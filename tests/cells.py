@@ -1,7 +1,5 @@
 """Run the cells of a notebook one by one, without a kernel."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Small tables of counters for tests, written as dicts of what matters; the rest is filled in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

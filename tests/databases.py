@@ -3,8 +3,6 @@
 Slow and plain; every stride is the one the file states.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Small tables for tests, written as tuples of what matters; the rest is filled in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Logs of trainings as Megatron writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

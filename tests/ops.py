@@ -1,7 +1,5 @@
 """Operators, Python functions and launches for tests, a line each; what follows from the times is filled in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

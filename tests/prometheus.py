@@ -3,8 +3,6 @@
 `Exporter` answers each scrape with the next page, `serving` runs Debian's `prometheus` on a free port.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

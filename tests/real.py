@@ -1,7 +1,5 @@
 """The real Nsight Systems captures by what they hold; files in the folder ``nsys`` of PERFKIT_PROFILES."""
 
-from __future__ import annotations
-
 CUT_DOWN = "GindaChen__nsys-ai__healthy_1pct.sqlite"  # six tables, no process ids
 MFU = "GindaChen__nsys-ai__mfu_2gpu_before.sqlite"
 OPTIMISED = "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"

@@ -1,7 +1,5 @@
 """SAMPLES and DEVICES for tests, written as the readings of each metric; the rest is filled in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

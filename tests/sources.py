@@ -4,8 +4,6 @@
 without a place, or with one that is gone, is an error. Items that are open, or lack a part, are listed as such.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import dataclass

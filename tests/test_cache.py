@@ -1,7 +1,5 @@
 """The cache: a capture is read once, and a copy that is old, damaged or unwritable does no harm."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks of a run: tools of one node are one rank, nodes are several, and what a file states is not overwritten."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

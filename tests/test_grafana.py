@@ -1,7 +1,5 @@
 """The Grafana dashboard: seven panels whose queries a real Prometheus answers, and the manifest that feeds them."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

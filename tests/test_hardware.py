@@ -1,7 +1,5 @@
 """Peaks of GPUs: each row of gpus.csv against an independent calculation, the rule of matching, tables of one's own."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import re

@@ -1,7 +1,5 @@
 """What only the user knows of a run, and the figures that follow from it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What cannot be of one program on one machine is kept apart or refused; what can stays joined."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

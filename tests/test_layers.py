@@ -1,7 +1,5 @@
 """Who may import whom: imports point strictly down the layers, and one library lives in one place."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The form of the notebooks: what a reader, papermill and version control rely on."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

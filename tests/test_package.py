@@ -1,7 +1,5 @@
 """What travels with the package, and what it and the README say of it, agree."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One result whatever the engine and the number of workers, and a name for each source that is not in it."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

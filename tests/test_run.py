@@ -1,7 +1,5 @@
 """A run: profiles found by content, brought onto one clock, numbered by rank, nothing counted twice."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """What a table promises, and the tables as data."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

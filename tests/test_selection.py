@@ -1,7 +1,5 @@
 """A selection filters every table alike, and refuses what was not recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

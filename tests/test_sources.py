@@ -1,7 +1,5 @@
 """Each item of the source documents has its place and its test in this project, or is listed as open."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sources import COUNT, errors, items, table

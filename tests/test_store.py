@@ -1,7 +1,5 @@
 """A store of many ranks: complete or absent, the same figures as the files, what is missing named (made traces)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """`check_reader`: perfkit's own readers keep the contract and more, and each rule is seen to be broken where it is."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs of a training for tests of comparisons: of any tables, or of steps with two kernels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

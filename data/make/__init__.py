@@ -6,8 +6,6 @@ SAMPLES maps the name of a sample to the function that writes it into a folder; 
 every precision, `hpctoolkit` databases of any content, and `kineto` PyTorch traces of any number of ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

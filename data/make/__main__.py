@@ -3,8 +3,6 @@
 Run in data/: `python -m make mlp_a100 --out DIR`, or `python -m make capture --kernels 1000000 --out DIR`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

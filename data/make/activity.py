@@ -6,8 +6,6 @@ graph's kernels share that of its launch. Kernels, directions and functions are 
 in what stands for it, DIRECTIONS and API. The bytes of a file depend on the rows alone, and on the version of SQLite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

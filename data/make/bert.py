@@ -16,8 +16,6 @@ Products, which the SMs limit, take longer than on the timeline by the ratio of 
 as long. Operations and bytes follow from the shapes. Stalls, hit rates and cache traffic are invented.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path

@@ -7,8 +7,6 @@ from two simple laws: a product runs at the peak times a factor of its tile and 
 the others at a steady share of the memory's bandwidth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -9,8 +9,6 @@ logits are back. Mean and median over a phase are the report's, to the nanosecon
 before the launches is adjusted, and where the GPU does, the time of the products. One batch before each phase warms up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ The lab's MLP again, from a quicker host: kernels have the durations of their ro
 by side. Times are int64 ns. Everything is drawn at random from the seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -8,8 +8,6 @@ Occupancy follows from CUDA's rules on this one GPU: warps of 32 threads, regist
 from quarters of the SM, 1 KiB of shared memory per block kept for the system.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, prod
 from pathlib import Path

@@ -13,8 +13,6 @@ have the names of the database without their unit, in seconds, bytes, cycles or 
 are calls of the driver, whose time HPCToolkit adds to GPUOP all the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise

@@ -18,8 +18,6 @@ has one stream; a thread that is in no stretch waits. A copy from or to pageable
 done. The main thread sleeps while the autograd engine's thread runs the backward pass.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

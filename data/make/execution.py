@@ -12,8 +12,6 @@ as long as in the training steps of the lab's run, drawn anew, and a step waits 
 time as the step of that number did there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

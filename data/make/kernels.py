@@ -8,8 +8,6 @@ and shared memory are plausible, not measured. An entry launched more than once 
 first is the slowest.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -9,8 +9,6 @@ of a rank starts when its block is through and ends on all ranks at once, a fixe
 communication is exposed, and the clocks agree. Arrays have the shape (ranks, steps, blocks, products).
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

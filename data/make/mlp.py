@@ -20,8 +20,6 @@ instructions as the layers' products, DRAM cycles as the times of Table 7, SM cy
 traffic, hit rates, throughput of the SM and stalls are invented, plausible for kernels that are far too small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

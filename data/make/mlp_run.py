@@ -7,8 +7,6 @@ in the step it is; slot 0 is the slowest. Times are int64 ns since the start of 
 steps of one plan. How long the host loads data before each step is what makes the whole fit.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import pairwise
 from typing import Literal, NamedTuple

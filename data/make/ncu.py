@@ -9,8 +9,6 @@ sparse, both Hopper instruction kinds at once, counted by their sum and by thems
 that wrong factors and double counting show. FLOP are operations as the vendor's roofline counts them.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -8,8 +8,6 @@ cent. In training the host waits for its data loader before each step, for as lo
 the time from the first copy to the last one; a pass of inference takes as long as the report measured, on average.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple

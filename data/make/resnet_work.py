@@ -15,8 +15,6 @@ written once. A kernel that has fewer blocks than the GPU has SMs is slower by a
 and end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple

@@ -6,8 +6,6 @@ span (memsets count as computation, a kernel named nccl as communication). The m
 middle values. Bandwidth, shares and other quotients are left to whoever compares.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any

@@ -10,8 +10,6 @@ the median and then nudged, within their bounds, until the total is exact: count
 hold, and so does the median (mean of the two middle values).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

@@ -10,8 +10,6 @@ Of the operators total is with and self without those called, on the CPU; on the
 launched by them or those called, self of those they launched themselves. Counts of the GPU's work are those of `tally`.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path

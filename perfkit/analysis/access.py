@@ -11,8 +11,6 @@ The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for ma
 30 % of the warps' latency. They are habits, not laws: a kernel at its roof is good whatever it misses.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass

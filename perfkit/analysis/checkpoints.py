@@ -14,8 +14,6 @@ copies    nothing names it, but it looks like one: in a steady step, at least 5 
 Recomputing activations, which PyTorch calls checkpointing too, saves no state.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 

@@ -9,8 +9,6 @@ where the ends fit better to collectives before or after, or lie farther apart t
 different numbers of collectives are matched from the first on, if their ends fit to no others.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

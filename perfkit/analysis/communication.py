@@ -15,8 +15,6 @@ collective at one moment, `together`: none can leave it before all have come. Wh
 broadcast need not wait either) tells nothing about who was late.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

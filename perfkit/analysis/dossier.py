@@ -9,8 +9,6 @@ An operator is joined through the call that launched the kernel, within one exec
 Where several call for a kernel, the one with the most time is named.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

@@ -17,8 +17,6 @@ precision is none.
 Source: Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B. DeepSpeed, Flops Profiler.
 """
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

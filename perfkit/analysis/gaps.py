@@ -8,8 +8,6 @@ API_CALLS. No call launches a page of unified memory that the driver moves: the 
 is taken to touch it. The causes are those of `perfkit.analysis.causes`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ middle values; the standard deviation is that of a sample (n - 1), NaN for one v
 of several ranks are pooled, so that a median is a true median.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

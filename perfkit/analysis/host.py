@@ -27,8 +27,6 @@ graph launch counts once per device: from its call to the first of its kernels, 
 call only takes away: a depth below zero betrays a cut capture. Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -12,8 +12,6 @@ at its edges. Without a window all devices of a rank are seen from the start of 
 operation of any of them: one that has nothing to do while another one works is idle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

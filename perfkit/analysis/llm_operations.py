@@ -10,8 +10,6 @@ Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4)
 NeurIPS 2022.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

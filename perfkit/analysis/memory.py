@@ -14,8 +14,6 @@ inside, to the nearest byte. Statistics pool all ranks, devices and streams unle
 PyTorch, "CUDA semantics", memory management: memory_allocated and memory_reserved.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -16,8 +16,6 @@ If no frame is open on the launching thread, two more places are asked, and `how
 Frames of a thread are expected to nest. Where two overlap in part, the later one owns, and it lies in neither.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

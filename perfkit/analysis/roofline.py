@@ -15,8 +15,6 @@ Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4)
 Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 2020.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ All times are float ns. A number that is not above 0 raises ValueError. Source: 
 (ring all-reduce).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

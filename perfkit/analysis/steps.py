@@ -20,8 +20,6 @@ lengths that explain the sequence (layers in a step, steps in an epoch) the long
 five times as many anchors: a step is made of many kernels that run once in it, an epoch of few.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

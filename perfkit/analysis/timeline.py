@@ -9,8 +9,6 @@ frame: the kernels that the user has not selected, which keep the device busy al
 PerfkitError.
 """
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import Any
 

@@ -15,8 +15,6 @@ Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>
 Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, GINS:STL_* and GCYCLES:STL:* in metrics/default.yaml.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ Frames are those of `perfkit.analysis.compare`. A ratio is after over before, on
 twice as slow are equally far from 1. The last bar of `steps` leads from the first run to the last, compared directly.
 """
 
-from __future__ import annotations
-
 import math
 
 import altair as alt

@@ -5,8 +5,6 @@ asks nobody. Times travel as offsets from the start of the window, so that a dou
 travel once each, by number, and are drawn as text, never as HTML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path

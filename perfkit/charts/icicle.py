@@ -10,8 +10,6 @@ unknown), `contexts` and `sites` (how many it stands for), `smaller_count` and `
 too small to be seen), `hidden` (rows of CALLTREE that it stands for too).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import Any

@@ -3,8 +3,6 @@
 In `formats` a part is filled if it runs on tensor cores, pale if not, dashed if unknown.
 """
 
-from __future__ import annotations
-
 from math import pi
 
 import altair as alt

@@ -5,8 +5,6 @@ as fast as it can be, not as fast as it was. Both axes of `scaling_efficiency` a
 straight.
 """
 
-from __future__ import annotations
-
 import math
 
 import altair as alt

@@ -5,8 +5,6 @@ with `label`, the name of the GPU. The ends of the shared axis are the parameter
 sets. The share of a bin is the part of its time with the clock lowered, of several metrics of a cause the larger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

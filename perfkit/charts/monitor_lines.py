@@ -1,7 +1,5 @@
 """The picture of a log that grows, drawn again every second: Vega-Lite itself, since Altair takes seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

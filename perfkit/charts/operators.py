@@ -5,8 +5,6 @@ itself. CPU and GPU work at the same time: their times do not add up to wall tim
 occupy, reserved what the caching allocator has taken from the driver.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable
 from typing import Any, NamedTuple

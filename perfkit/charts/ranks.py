@@ -4,8 +4,6 @@ The bus bandwidth (`perfkit.analysis.communication`) is that of nccl-tests, whic
 whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import altair as alt

@@ -5,8 +5,6 @@ level, a level one the peak of a precision, and the mark where they meet its rid
 of it arithmetic. A roof has either a slope, bytes/s, or a height, FLOP/s; the other is NaN. Intensities are FLOP/byte.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Times of call paths are sums over threads and operations that may overlap: none 
 segment has `label` (its bar), `begin` and `end` in 0..1, and columns for tooltips.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import altair as alt

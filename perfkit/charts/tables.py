@@ -5,8 +5,6 @@ significant digits in it; fractions become percent; a missing value is n/a. A se
 with the CSV, for where no script runs; scripts of itables (DataTables), which need no network, make it searchable.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from base64 import b64encode

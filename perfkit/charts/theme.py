@@ -6,8 +6,6 @@ page's colour, light or dark. Chart modules name the fields, never the data. A c
 and no network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from textwrap import wrap

@@ -4,8 +4,6 @@ Time runs from left to right in the unit that the axis names; lanes are sorted b
 `brush` is a window of the field `start`, in that unit.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -7,8 +7,6 @@ the data sheets perfkit knows. The gain of removing a share p of one timeline is
 least none, if what was waited for bounds the run anyway; gains overlap and are never multiplied or added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

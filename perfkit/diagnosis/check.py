@@ -19,8 +19,6 @@ A budget is a TOML file::
     figures.family_copy_ns = { ignore = true }
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

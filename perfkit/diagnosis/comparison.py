@@ -7,8 +7,6 @@ so it is where an interval allows both, better and worse by more than the tolera
 Of three repeats or more each figure has an interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase

@@ -6,8 +6,6 @@ precision is assumed, starts with medium. The thresholds of what speaks against 
 time (convention).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress

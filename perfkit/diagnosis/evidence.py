@@ -5,8 +5,6 @@ does not show is False, so that advice stays where nothing is known. Most is nin
 say (conventions).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """What a diagnosis is made of: figures, findings that rest on them, and refusals."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Callable

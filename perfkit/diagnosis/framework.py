@@ -10,8 +10,6 @@ are known by their names. One that launches kernels is more than preparation and
 loader does inside its own range. Only idle time of the GPU counts: data that is prepared while it works cost nothing.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -12,8 +12,6 @@ neither a slow GPU, nor uneven work, nor a checkpoint explains of this waiting i
 comes late. All thresholds are conventions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

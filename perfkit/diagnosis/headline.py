@@ -4,8 +4,6 @@ The verdict is that of the finding with the largest achievable gain (`ranked`); 
 the number that its recording answers best.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

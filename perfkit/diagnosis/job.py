@@ -4,8 +4,6 @@ A step is the median steady step of the timeline, or that of a training log; the
 that were recorded. Sources: PaLM, arXiv 2204.02311, appendix B (`analysis.efficiency`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from perfkit.analysis import efficiency, scaling

@@ -4,8 +4,6 @@ Counters are measured launch by launch, in an execution of their own and usually
 several launches, FLOP, bytes and times are summed before any quotient is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle ti
 of other ranks that last until the rank that saves comes back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

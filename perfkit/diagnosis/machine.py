@@ -14,8 +14,6 @@ poor, below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever publishe
 Megatron-LM, Llama 3; the guide's symptom of bottleneck 1 is below 0.4).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `analysis.monitoring.checks`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ of a launch is 5 to 10 µs). Gains refer to the wall time where the trace tells 
 can gain no more than the GPU's share of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -8,8 +8,6 @@ bound stays and its reason says so. Of a run of very many kernels a stretch of s
 the others (`whatif.stretch`); the reason says which, and why.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

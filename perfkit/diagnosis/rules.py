@@ -5,8 +5,6 @@ does not depend on the run is in the rule. `confidence` adds what speaks against
 the advice that the run disproves.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

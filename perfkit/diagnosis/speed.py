@@ -12,8 +12,6 @@ Pages of unified memory that the driver moves are copies without a CUDA call, fr
 told where they take a tenth of the time. Whether a kernel that runs meanwhile waits for them is not recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple

@@ -8,8 +8,6 @@ memory bounds the kernels from 60 % of its bandwidth on (Nsight Compute, rule SO
 (the guide).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

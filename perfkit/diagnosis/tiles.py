@@ -1,7 +1,5 @@
 """The numbers of the first screen of a report, by the kind of run, and the shares that the verdict states too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

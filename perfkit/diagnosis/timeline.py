@@ -6,8 +6,6 @@ were launched whose operations were not recorded, how the span splits up is not 
 figure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -12,8 +12,6 @@ waiting for a GPU that is slow, late or has more work (`perfkit.diagnosis.gpus`)
 Findings of their own tell these parts. Only the rest is told as communication.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A comparison for people: what was compared, the verdict in a sentence, its figures as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from weakref import WeakValueDictionary

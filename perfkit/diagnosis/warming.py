@@ -12,8 +12,6 @@ counts if its call lasts FIRST_TIMES as long as the median of the later launches
 recordings of A100 and H100 such calls last 0.2 to 700 ms, and others 3 to 20 µs. Calls that load modules always count.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -10,8 +10,6 @@ letter and shape: s1688 accumulates in single precision with m16n8k8); ROCm/Tens
 ``best_kernel``: kernels are specialised for few algorithms.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace

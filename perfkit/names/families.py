@@ -10,8 +10,6 @@ of integer arguments, the ``operator()`` of a lambda, and, for libraries, outer 
 differ between tools and versions). Everything else stays, so equal compact names mean equal work.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace

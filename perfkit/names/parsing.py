@@ -6,8 +6,6 @@ Names may be cut, unbalanced or no C++ at all: nothing here raises on them, and 
 kernels lose their parameter lists in `perfkit.names.short`.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Mapping

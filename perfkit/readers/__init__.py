@@ -16,8 +16,6 @@ of the contract is left out, and a note names its distribution. Whatever a reade
 it too: other readers and other files of the run are not affected.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence

@@ -13,8 +13,6 @@ consumed samples: 2048 | elapsed time per iteration (ms): 76015.3 | ... | TFLOPs
 some with a time stamp; the settings stand before them.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

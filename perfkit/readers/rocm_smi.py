@@ -4,8 +4,6 @@ Record with ``rocm-smi -a --json > gpus.json``, also again and again into one fi
 keys differ; what rocm-smi prints before the JSON is skipped. There are no times: documents are taken to be 1 s apart.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

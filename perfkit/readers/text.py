@@ -1,7 +1,5 @@
 """What readers share: the bytes and lines of a log, and the columns and small tables (CAPTURE, DEVICES) they make."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import re

@@ -1,7 +1,5 @@
 """Findings, advice and remarks as HTML for a notebook; everything from outside is escaped."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

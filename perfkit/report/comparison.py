@@ -1,7 +1,5 @@
 """A comparison of runs as text, JSON and a page, and one of published figures with those of a run."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

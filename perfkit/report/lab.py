@@ -1,7 +1,5 @@
 """JupyterLab on working copies of the notebooks: a folder for each run, never overwritten."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

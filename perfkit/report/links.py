@@ -9,8 +9,6 @@ A notebook shows a figure as a link to the notebook beside it, which JupyterLab 
 outside is escaped before: a name from a profile cannot pass for one of these marks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ replaces, until its files are deleted. So the old or the new folder is always wh
 of dead processes: where no folder of the name is there, it first puts `old-N` back.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import itertools

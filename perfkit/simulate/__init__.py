@@ -11,8 +11,6 @@ that names it: the time of all kernels, and that in which the host keeps the GPU
 stage and the last, and the split of kernel time between matrix products and others, are invented.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The timeline of an explorer: gestures become its window, a click shows what is known, a search marks and jumps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """What a timeline shows besides its streams: lanes of copies, calls, ranges and steps, and what was clicked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

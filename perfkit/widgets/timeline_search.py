@@ -1,7 +1,5 @@
 """Finding in a timeline: operations by name, duration and range, what a call launched, and what was clicked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`python -m perfkit.workloads`: time and record one of the labs' models."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -7,8 +7,6 @@ link moves it once. A rate above 110 % of the data sheet's peak is refused with 
 timed.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -4,8 +4,6 @@ Each run is repeated, for no single run shows by how much runs of one program di
 before, after, so that whatever slows the machine down meanwhile slows both.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

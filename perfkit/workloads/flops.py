@@ -6,8 +6,6 @@ a product's two operands, each as many operations as the product; images need no
 that of its weights (Hoffmann et al.: Training Compute-Optimal Large Language Models, arXiv 2203.15556, appendix F).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The labs' models: BERT-base, a small CNN, an MLP and ResNet-18; the classifiers return logits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ when the device has done it: on a GPU, events in its stream take that time (CUDA
 The first steps are not timed: they allocate, compile, choose kernels and raise clocks.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

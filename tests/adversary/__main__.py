@@ -3,8 +3,6 @@
 Usage, from the root of the repository: ``python -m tests.adversary [--seeds 10] [--cases PATTERN] [--all]``.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import math

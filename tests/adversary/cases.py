@@ -1,7 +1,5 @@
 """The cases: programs with causes planted, what is right to tell, and the machine run again without each cause."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Programs for the machine: a training loop, a pipeline of chunks, a solver, a server."""
 
-from __future__ import annotations
-
 import random
 from contextlib import nullcontext
 from dataclasses import dataclass

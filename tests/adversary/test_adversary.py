@@ -1,7 +1,5 @@
 """The adversary's machine keeps the laws of a GPU, and perfkit tells what it planted, but for what is known."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

@@ -3,8 +3,6 @@
 The tables and their columns are those of a real export of nsys 2024 (schema 3.16), as far as anything fills them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """What runs from a start to an end, and steps, a line each."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Memory access of a launch held against its targets, and the metric table of the performance guide."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

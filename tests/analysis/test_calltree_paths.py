@@ -1,7 +1,5 @@
 """Kernels in a call tree: their time, their stalls, and from where they were launched."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

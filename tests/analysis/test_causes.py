@@ -1,7 +1,5 @@
 """What CUDA calls do, which call started an operation, and what a thread did between two times."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

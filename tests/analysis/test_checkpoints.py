@@ -1,7 +1,5 @@
 """Pauses of the GPU in which state is saved: what makes one, what looks like one and is none, and what it held."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

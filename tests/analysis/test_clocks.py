@@ -4,8 +4,6 @@ Planted are the true times of a small machine; each rank writes them by a clock 
 perfkit's analysis: it has hosts, steps, links, and ranks that meet.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Overlap of communication and computation, bandwidths, and collectives matched over the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

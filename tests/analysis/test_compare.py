@@ -1,7 +1,5 @@
 """Figures, step times, parts of the steps and samples of two runs; halves of one real run do not differ."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Kernels and call paths of two runs side by side, and the time of families per step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The contract of `perfkit.analysis`: empty tables, other tables, windows, and arguments that stay as they are."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

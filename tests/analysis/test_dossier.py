@@ -1,7 +1,5 @@
 """One row per kernel: timeline, counters, operators and call paths joined."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MFU and HFU, verdicts on them, and those of real logs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FLOP, bytes, rates and utilisation of operators, by hand and in real traces."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

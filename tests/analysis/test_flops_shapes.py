@@ -1,7 +1,5 @@
 """What operators do, from the shapes of their operands."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

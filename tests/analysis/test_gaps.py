@@ -1,7 +1,5 @@
 """Idle gaps: where they are, what they waited for, and their sums; by hand and against a search by nanosecond."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -5,8 +5,6 @@ is the first with the correlation of what starts at its end, and of a thread's c
 other, as the driver's do in the runtime's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """Statistics of groups against pandas, and bounds of a speedup."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 

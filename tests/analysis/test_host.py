@@ -1,7 +1,5 @@
 """Calls, ranges and synchronisations of the CPU, waiting for input, and gaps inside graphs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

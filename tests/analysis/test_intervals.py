@@ -1,7 +1,5 @@
 """Sets of intervals against brute force, and what lies in a window."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

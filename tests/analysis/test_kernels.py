@@ -1,7 +1,5 @@
 """Kernels by time, number formats of matrix work, and which kernel of the timeline a measured launch is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Any window of lanes, idle times and spans equals the analyses that look at every row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

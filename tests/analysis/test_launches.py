@@ -1,7 +1,5 @@
 """Launch latency and queue depth, and those of real captures against Nsight Systems."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

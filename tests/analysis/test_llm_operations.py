@@ -1,7 +1,5 @@
 """Ceilings of a machine, and typical operations below them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Memory that the framework holds over time, and copies."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

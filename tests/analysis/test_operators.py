@@ -1,7 +1,5 @@
 """Operators that should not be there, calls that wait for the GPU, and real traces."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Operators and the kernels they launch: who launched, how long they take, and their backward."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who owns the GPU's time: by hand, against raw SQL, against the vendor's projection and against PyTorch's own ids."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Points, roofs and bounds of the roofline; real reports against the vendor."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scaling efficiency, and times by formula."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

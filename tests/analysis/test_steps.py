@@ -1,7 +1,5 @@
 """Steps: named ranges, repetitions of kernels, ranks, windows, which are steady; and those of simulated captures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The summaries of real captures equal what the vendor's `nsys stats` printed for them, row by row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Busy time, parts and bins of each GPU against an oracle, means of samples, and real captures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import pairwise

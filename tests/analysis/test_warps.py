@@ -1,7 +1,5 @@
 """Occupancy, its limits and waves, and shares and meaning of stall reasons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

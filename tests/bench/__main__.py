@@ -4,8 +4,6 @@ Usage, from the root of the repository: ``python -m tests.bench [NAME ...] [--ke
 what was measured goes into tests/bench/speed.json, and the README's table is written from it.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -6,8 +6,6 @@ the peak of the process while it answers, with the tables that it was asked of. 
 are `timeline.bins` and pandas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -6,8 +6,6 @@ stay those of the first: a long recording has more in a step, not hundreds of th
 files: a program begins with the peak of the one that starts it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ Up to 16 ingested ranks are a real trace of 109 thousand events. Up to 1,000 are
 a rank of their own written into each of eight traces.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import tempfile

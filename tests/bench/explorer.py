@@ -5,8 +5,6 @@ does not lengthen; in JupyterLab, seconds from the end of the gesture until the 
 memory is the most that the notebook's kernel held.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -6,8 +6,6 @@ pandas.read_csv, which gives the words of each row as they are; the reader also 
 metrics and the log into the order of SAMPLES. Neither starting Python nor importing counts on any side.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """How long does something take in a process of its own, and how much memory at most?"""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -8,8 +8,6 @@ Launch statistics from the file are whole programs. ``nsys stats`` calls the rep
 before 2023; it gets a copy of the capture, because it may write beside it.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import sys

@@ -1,7 +1,5 @@
 """The figures of a run as a table of ratios, each beside its bar, in Markdown and JSON."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

@@ -1,7 +1,5 @@
 """A JupyterLab and a browser for tests of what a person sees and does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

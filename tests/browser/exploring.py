@@ -1,7 +1,5 @@
 """What a person does in an explorer on a page of JupyterLab, and what is seen of it."""
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

@@ -1,7 +1,5 @@
 """JupyterLab as a user opens it, and a browser's page on one of its notebooks."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The explorer in JupyterLab in a browser, on a simulated capture of two GPUs, as a person uses it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A number's link in JupyterLab opens the notebook that shows it, at its cell."""
 
-from __future__ import annotations
-
 from browser.lab import RUN, Page
 
 from perfkit.report.lab import prepare

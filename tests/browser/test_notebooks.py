@@ -1,7 +1,5 @@
 """Every notebook runs in JupyterLab in a browser as it is handed out, and follows its explorer."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

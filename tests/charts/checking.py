@@ -1,7 +1,5 @@
 """What every chart must satisfy, whatever it shows, and what the tests of charts share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

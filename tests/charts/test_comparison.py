@@ -1,7 +1,5 @@
 """Two runs side by side, and the waterfall of several."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

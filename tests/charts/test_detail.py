@@ -1,7 +1,5 @@
 """The timeline that a person zooms into, as its page gets it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

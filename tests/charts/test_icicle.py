@@ -1,7 +1,5 @@
 """The icicle: contexts under their callers, as wide as what they hold."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Kernels by time, number formats of the matrix work, and stall reasons."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

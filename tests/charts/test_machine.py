@@ -1,7 +1,5 @@
 """Typical operations on the roof of a machine, iterations of a training, and throughput by the number of GPUs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What the log of the GPUs says over time, still and as it grows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operators, steps that wait for data, latency by batch size, and memory over time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures of each rank, and the bandwidth of collectives."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The picture of points under roofs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

@@ -1,7 +1,5 @@
 """What the GPU's time is made of, beside the CPU's, and what launches are worth."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables for people, plain and searchable."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Colours, renderer and theme, and that every chart takes what the analyses return."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

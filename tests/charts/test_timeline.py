@@ -1,7 +1,5 @@
 """When the streams of each GPU are busy, the overview under a brush, and why a GPU is idle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

@@ -1,7 +1,5 @@
 """Step 1: ceilings, bus bandwidth and training in figures, and the rules about slow links and trainings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

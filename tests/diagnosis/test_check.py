@@ -1,7 +1,5 @@
 """Verdicts for continuous integration: against a baseline and against a budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

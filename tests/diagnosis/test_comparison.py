@@ -1,7 +1,5 @@
 """Two runs side by side, in figures and in words: what both recorded, what makes it doubtful, what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures and findings of small runs whose answer is known."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every finding there is rests on figures, and says its threshold, what to do by horizon, and what to measure next."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Advice is left out where the recording disproves it, and commands name what this run shows."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

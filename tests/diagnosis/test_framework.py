@@ -1,7 +1,5 @@
 """Figures of the framework on planted tables, each by hand; what was not recorded is absent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

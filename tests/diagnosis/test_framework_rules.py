@@ -1,7 +1,5 @@
 """The framework's rules on evidence that was planted, each by hand, on the case studies and on real traces."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

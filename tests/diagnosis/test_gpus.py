@@ -1,7 +1,5 @@
 """GPUs that are slower, have more work, come late or do nothing: small runs with known times, and real captures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

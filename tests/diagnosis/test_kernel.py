@@ -1,7 +1,5 @@
 """Kernel-level figures of the lab's inference, the numbers the lab should have found, and of real reports."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

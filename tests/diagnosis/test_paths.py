@@ -1,7 +1,5 @@
 """Figures and findings of call paths: of the toy program, and of real databases."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

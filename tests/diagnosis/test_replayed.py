@@ -1,7 +1,5 @@
 """Gains are what the replay and the analytic bound both allow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A clock that falls and kernels of few blocks: small runs with known times, and real captures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

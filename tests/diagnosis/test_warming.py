@@ -1,7 +1,5 @@
 """Warm-up is told where the first steps are slow, on the GPU or on the CPU: small runs with known times."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of a framework with planted causes: times, operators and kernels are chosen, so every share is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What happens to a load when something around it fails: the disk, the source, another process, a hostile file."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

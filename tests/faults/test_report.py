@@ -1,7 +1,5 @@
 """The folder of a report when something goes wrong: one whole report is there, and nothing of the user's is lost."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -5,8 +5,6 @@ Usage, from the root of the repository: ``python -m tests.fuzz [--minutes 30 | -
 Real captures are taken from the folder that PERFKIT_PROFILES names.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import re

@@ -4,8 +4,6 @@ An oracle returns per table (or ``SAMPLES/metric``) the number of rows that a fi
 it returns nothing where it cannot judge.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -3,8 +3,6 @@
 A mutator never looks at the clock or at another source of chance, so a mutant is the same each time.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import random

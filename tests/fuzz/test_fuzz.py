@@ -1,7 +1,5 @@
 """The fuzzer finds what is planted, and its findings of before stay mended."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -5,8 +5,6 @@ name; without one, all runs are compared. Both ways print what changed. ``--rene
 each change into the message of the commit. PERFKIT_PROFILES names the folder of the real captures.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -5,8 +5,6 @@ charts by the notebook and the cell that show them. Floats count with nine signi
 processor, which adds in another order, gives the same hash. Paths are replaced by the names of their folders.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

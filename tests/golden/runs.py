@@ -1,7 +1,5 @@
 """The runs of which it is frozen what perfkit says: the samples, and small real captures of every layout."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The file of hashes: read, written, and compared in words."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 A change that is meant: ``python -m tests.golden --renew`` prints it and stores it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Each is a program of the adversary (tests/adversary), recorded as Nsight Systems
 and only this file knows what was planted.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import zipfile

@@ -3,8 +3,6 @@
 A process of its own: nbgrader and what it needs give warnings, which this project's tests do not accept.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

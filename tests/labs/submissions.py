@@ -1,7 +1,5 @@
 """What is handed in: a lab's notebooks as they are released, and answers of four kinds of students."""
 
-from __future__ import annotations
-
 import copy
 import re
 import runpy

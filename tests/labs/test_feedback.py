@@ -1,7 +1,5 @@
 """What students read who made a plausible mistake: an explanation before they hand in, and never an empty error."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

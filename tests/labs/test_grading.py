@@ -1,7 +1,5 @@
 """The labs under nbgrader: releases, points, feedback, and the commands of the instructor's page."""
 
-from __future__ import annotations
-
 import csv
 import getpass
 import json

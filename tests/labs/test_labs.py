@@ -1,7 +1,5 @@
 """The labs: their notebooks run, and their answers are graded."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The committed samples, and a count of a file's rows by plain loops."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import statistics

@@ -1,7 +1,5 @@
 """The simulated runs of the lab's BERT: the report's latencies, and files that hold what their truth says."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """Captures of any size, and the command that writes them and the samples."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The simulated training of a DLRM, as HPCToolkit would have recorded it."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from itertools import pairwise

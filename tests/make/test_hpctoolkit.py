@@ -1,7 +1,5 @@
 """Databases as HPCToolkit writes them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 from typing import Any

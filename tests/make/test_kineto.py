@@ -1,7 +1,5 @@
 """Traces written in Kineto's form, and folders of ranks with known truth."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

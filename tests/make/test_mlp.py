@@ -1,7 +1,5 @@
 """The simulated run of the lab's MLP: its timeline, its trace, and the counters of its inference."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import importlib

@@ -1,7 +1,5 @@
 """The raw page as Nsight Compute writes it."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

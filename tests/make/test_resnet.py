@@ -1,7 +1,5 @@
 """The simulated run of the lab's ResNet-18, and the work of its layers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Every sample: data/ is what its maker writes, says that no GPU ran, and its truth is what the rows amount to."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

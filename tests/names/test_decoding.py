@@ -1,7 +1,5 @@
 """What names say, above all the four kernels of the A100 lab report; their parts; and names that are cut or huge."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError
 
 import pandas as pd

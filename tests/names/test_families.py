@@ -1,7 +1,5 @@
 """The kind of work a name tells, and names for people: short, never one for two kinds of work; real captures."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -5,8 +5,6 @@ names of kernels, readings of the GPU's sensors, counters. What is planted is kn
 because a threshold says so. Times are int64 ns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ Times are int64 ns. A step loads a batch, copies it to the GPU, launches kernels
 reads the loss back and waits for the GPU; after some steps it writes a checkpoint.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from itertools import count

@@ -1,7 +1,5 @@
 """The program with planted causes, and that each of them is found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch

@@ -3,8 +3,6 @@
 `dmon` prints rows as ``dcgmi dmon`` does, `scrape` a page of dcgm-exporter, `answer` what a server answers to a query.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

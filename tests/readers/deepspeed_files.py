@@ -1,7 +1,5 @@
 """Small reports of DeepSpeed's Flops Profiler, old and new, and iteration lines of Megatron."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

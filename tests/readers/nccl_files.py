@@ -1,7 +1,5 @@
 """Small logs as nccl-tests (its printf formats), its option -J and NCCL_DEBUG=INFO write them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@
 `report` writes the container of a .ncu-rep, `module` a stand-in for NVIDIA's `ncu_report` that reads one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ is given an id of its own, so tests write names as names. Leave keys out of the 
 write an export that lacks the column.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Packages with readers from outside, as pip installs them: a module and a folder of metadata, nothing more."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import ModuleType

@@ -4,8 +4,6 @@
 `rocm` what ``rocm-smi --json`` does.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs of DCGM, pages of exporters and stored answers: what they become, what is refused; real ones by their truth."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

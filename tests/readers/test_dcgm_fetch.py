@@ -1,7 +1,5 @@
 """Asking a Prometheus server: a real one, and stubs that do not answer as Prometheus does."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Reports of DeepSpeed's Flops Profiler, and the iteration lines of Megatron."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

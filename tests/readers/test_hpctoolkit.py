@@ -1,7 +1,5 @@
 """HPCToolkit databases: what is claimed, the tables by values made by hand, and what is damaged or cut."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Call paths as a hatchet.GraphFrame: whole, and Hatchet's own methods work on it at their defaults."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

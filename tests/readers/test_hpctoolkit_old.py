@@ -1,7 +1,5 @@
 """HPCToolkit databases of the older form: read by Hatchet, with the names, units and files that it loses."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import re

@@ -3,8 +3,6 @@
 ``golden/hpctoolkit/*.truth.json`` was made independently of this reader; metrics are called there as in the file.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of nccl-tests and rccl-tests and their reports: every layout, and what is damaged, wrong or failed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

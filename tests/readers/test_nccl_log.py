@@ -1,7 +1,5 @@
 """Logs of NCCL_DEBUG=INFO: lines, links, calls and choices; real logs against their truth, made without this reader."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

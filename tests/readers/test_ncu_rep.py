@@ -1,7 +1,5 @@
 """Reports (.ncu-rep) through NVIDIA's module and without it; real reports and pages against what the vendor says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

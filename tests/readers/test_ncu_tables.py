@@ -1,7 +1,5 @@
 """Tables of Nsight Compute: each formula worked by hand, and what is named as missing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

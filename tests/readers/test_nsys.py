@@ -1,7 +1,5 @@
 """Versions, forms and damage of Nsight Systems exports and reports, one quirk a test (made files)."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

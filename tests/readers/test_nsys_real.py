@@ -3,8 +3,6 @@
 ``golden/nsys/*.truth.json`` was made by SQL on the exports, independently of this reader.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tables of Nsight Systems exports, one quirk a test (made files)."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """nvidia-smi: what is claimed, and real logs against their truth."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import json

@@ -1,7 +1,5 @@
 """``nvidia-smi -q`` as text and XML: limits, devices, reasons, and documents that are hostile, cut or repeated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Logs of `nvidia-smi dmon` and `--query-gpu`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A stranger's reader: a package of one module is installed, its captures are loaded and reported on."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """rocm-smi: the JSON of several ROCm versions, what surrounds it, and what cannot be read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

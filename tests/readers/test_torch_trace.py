@@ -1,7 +1,5 @@
 """PyTorch traces: forms, recognition, cuts and damage, and the tables (made files)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Real PyTorch traces of 2021 to 2026 against totals computed independently, and against brute force."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

@@ -4,8 +4,6 @@ Times are microseconds, as in the files. `write` and its siblings put the same o
 that occur: as Kineto prints it, without blanks, and packed.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

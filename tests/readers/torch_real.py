@@ -1,7 +1,5 @@
 """The real PyTorch profiler traces by what they hold; files in the folder ``torch`` of PERFKIT_PROFILES."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """How findings and published figures are shown."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from pathlib import Path

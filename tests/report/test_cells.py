@@ -4,8 +4,6 @@ By default one capture of each layout and version is run here or in tests/golden
 tests/report/test_cells.py`` runs all captures: do so before a change to a reader or a notebook is called done.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Verdicts as text, JSON and JUnit XML."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The runs of an experiment for a notebook: where they come from, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """What the first page of a report says, how long it is, and that it answers for every kind of recording."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The report page: self-contained, escaped, with charts as pictures, and nothing of the machine that made it."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

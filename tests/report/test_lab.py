@@ -1,7 +1,5 @@
 """Working copies of the notebooks: a folder per run, nothing of a person's lost, and a JupyterLab that ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Where a number of a report leads, also in reports of every tool, crawled."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The kernels of a report: on Linux one process imports everything, and forks them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A report: the contract of its files, and its PDF; nothing half-made stays."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

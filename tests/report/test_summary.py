@@ -1,7 +1,5 @@
 """`summary.json` is a contract: its schema describes every key, and accepts no summary that lacks one."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Sequence

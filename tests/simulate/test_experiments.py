@@ -1,7 +1,5 @@
 """Experiments: what a pair differs in, what follows from it, and the series of the notes."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

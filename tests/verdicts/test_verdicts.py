@@ -13,8 +13,6 @@ the sections "What the raw data say", "What perfkit says" and "Verdict". Keys of
     [gains]  # finding = the most that can truly be gained, as a factor
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

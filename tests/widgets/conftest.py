@@ -1,7 +1,5 @@
 """A run in a file, and a page that nobody draws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A run to choose from: two ranks with two GPUs between them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The explorer without a page: what can be chosen, the choice as text, and the last choice of an earlier session."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

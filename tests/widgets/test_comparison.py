@@ -1,7 +1,5 @@
 """The view of two runs: its parts are those of the comparison, in both runs the same is chosen."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a view puts on the page: still, live, and after a wait for what is made beside all else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from threading import Event

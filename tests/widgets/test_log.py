@@ -1,7 +1,5 @@
 """The view of a log that grows, without a browser: its ticks are set as Play would."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The controls without a browser: their values are set as a page would; and the button that makes a report."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The timeline of an explorer without a browser, also of a run whose tables take seconds to read."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from threading import Event

@@ -1,7 +1,5 @@
 """The views show what the analyses say of a choice, still and live."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What tests look for in a view: its charts, the rows of its tables, its sentences."""
 
-from __future__ import annotations
-
 import io
 import re
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """A timeline without a browser, and what is seen in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PyTorch as the workloads' tests use it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Experiments: what their runs differ in, the commands, and a pair that is recorded and compared."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

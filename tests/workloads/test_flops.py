@@ -1,7 +1,5 @@
 """Operations of the models by formula, against published figures; test_models.py counts them with PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfkit.workloads import Plan, Size

@@ -1,7 +1,5 @@
 """The labs' models with PyTorch on the CPU: size, shapes, what they learn, and PyTorch's count of their operations."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`python -m perfkit.workloads` on the CPU: times, the folders it makes, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

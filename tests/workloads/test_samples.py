@@ -1,7 +1,5 @@
 """The runs under data/cpu_workloads: what PyTorch recorded of the four models on a CPU, and their timings."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Plans of workloads, the commands that record them, and `torch_profile`."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shlex

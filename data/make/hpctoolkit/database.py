@@ -5,8 +5,6 @@ from depth to depth. Everything is drawn at random from the seed; amounts are sm
 depth grows with the logarithm of the number of contexts, to some 40 at a million.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -11,8 +11,6 @@ thread. Context 0 is the one around all entry points; it has the execution scope
 sum over all threads.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence

@@ -8,8 +8,6 @@ A context is named by what it is and where it hangs: adding one twice gives the 
 ``src/`` are those of files that HPCToolkit copied into the database.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -10,8 +10,6 @@ time. Shares are 0..1.
 Source: HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

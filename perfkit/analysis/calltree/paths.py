@@ -5,8 +5,6 @@ GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has e
 name, called `<gpu kernel>`. Contexts without time and launches, which only a trace refers to, are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A context is meant by its row in CALLTREE, counted from 0; -1 is none. Nothing h
 costs its length once, or the logarithm of it per context.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import cache

@@ -12,8 +12,6 @@ further from 1 than what `matters`, 1 % by default, since runs of one program di
 shows. Values without an interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

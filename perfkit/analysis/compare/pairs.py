@@ -1,7 +1,5 @@
 """Which kernels and call paths of two runs are the same, which are new or gone, and where did their time move?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ has one is always stated. The types are those of the operands: fp32 may have bee
 another table raises SchemaError.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable
 from functools import partial

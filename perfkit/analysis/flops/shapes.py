@@ -28,8 +28,6 @@ halves for a causal mask. Positions of the arguments: PyTorch's native_functions
 flash_attn_interface.py.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

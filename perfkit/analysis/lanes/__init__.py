@@ -7,8 +7,6 @@ copies and memsets stay. An operation that lasts 0 ns has time in no window. Tab
 another table raises SchemaError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

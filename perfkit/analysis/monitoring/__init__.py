@@ -12,8 +12,6 @@ warps resident on them, the arithmetic pipes that work. Throttling is decided fr
 violation counters, never from a temperature; a temperature is held against a recorded threshold only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ of its kernels there is nothing to align, which raises PerfkitError. A reading t
 counts in both. Weighted by `covered_ns`, the means of the bins add up to the mean of the whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 

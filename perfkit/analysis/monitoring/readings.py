@@ -1,7 +1,5 @@
 """The readings of some metrics, series by series, and the time that each of them counts for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

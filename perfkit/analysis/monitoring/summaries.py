@@ -1,7 +1,5 @@
 """How high were the metrics of a log on average, how evenly over the devices, and when were they low?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -34,8 +34,6 @@ are an artefact, and so is this.
 Source: PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

@@ -17,8 +17,6 @@ checkpointing) bears numbers of another: a node finds its forward operator outsi
 within another one inside. Kernels belong to the innermost node around their launch.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Sequence

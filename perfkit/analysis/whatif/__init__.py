@@ -28,8 +28,6 @@ waits for or is waited for by anything else. Its last operation ends at the late
 before the run, plus a lag, and the head, plus another. Once these are known, so are the operations inside.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass

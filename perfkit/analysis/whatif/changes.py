@@ -7,8 +7,6 @@ operation in its old stream waits for it no longer, except in the view HIGH, in 
 waited for a moved copy waits for what came before it; in HIGH, for a copy to the host itself.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -13,8 +13,6 @@ the number). And the steady steps stand for the run if they are at least `LEAST_
 step of a stretch is cut off otherwise than the whole would be: of n steps a replay may be wrong by 1/n.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

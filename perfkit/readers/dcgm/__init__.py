@@ -11,8 +11,6 @@ of MIG instances are relative to the instance: with values of whole GPUs each is
 is missing; nothing is clipped.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 import urllib.error

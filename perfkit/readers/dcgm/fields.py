@@ -10,8 +10,6 @@ its metrics ``gpu_info`` and ``index`` which GPU that is. A Prometheus server ad
 scraped. Pods, containers and addresses go no further.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count

@@ -9,8 +9,6 @@ record prometheus`` or ``curl`` stored it, is the JSON of ``/api/v1/query_range`
 vector): times in seconds since 1970 with milliseconds, values as text.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

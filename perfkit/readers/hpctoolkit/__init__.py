@@ -5,8 +5,6 @@ MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tr
 CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads and streams are read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The calling contexts of a database: what meta.db names (metrics, modules, files, functions), and CALLTREE."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Every number is little endian, every pointer an absolute offset. How far the ent
 stored in the file, because a later minor version may append fields to them.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

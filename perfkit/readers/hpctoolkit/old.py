@@ -9,8 +9,6 @@ Hatchet does not check: it repeats the values of a cut metric file to fill it up
 a context has a number that no metric file has.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 import struct

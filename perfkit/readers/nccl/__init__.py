@@ -5,8 +5,6 @@ Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduc
 tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.31.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own outp
 the program has begun, and lines of several ranks run into each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

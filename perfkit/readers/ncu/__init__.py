@@ -10,8 +10,6 @@ magic and a header, blocks of a header and a payload, each preceded or announced
 On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an error here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -6,8 +6,6 @@ plain counts; a rate is per second ("byte/s", "sector/s"), or per cycle. Prefixe
 What is no number ("n/a", "no data", "CachePreferNone", an empty cell) is NaN.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence

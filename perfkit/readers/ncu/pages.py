@@ -6,8 +6,6 @@ those of the section definitions stored in reports of 2020.3 to 2025.1; labels c
 listed stays a counter under its own name, which `--metrics` runs print anyway.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -10,8 +10,6 @@ An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision 
 work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured, never zero.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

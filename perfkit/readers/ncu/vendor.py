@@ -7,8 +7,6 @@ without a name. Such values are left out and counted. The answer is one JSON obj
 it; ``problem`` is "module" or "report".
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

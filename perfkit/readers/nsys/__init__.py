@@ -9,8 +9,6 @@ happens to a file afterwards changes no table; what is read is validated in full
 pyarrow itself trusts the lengths and offsets in a file.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Collection, Iterable

@@ -5,8 +5,6 @@ of numbers is int64 (`integers`) before any part of the reader sees it, and a si
 `text`, or not recorded. Arithmetic on them does not wrap around (`difference`, `product`, `total`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ A cell of SQLite holds any type, whatever its column declares: ADBC refuses what
 `integers` what it took for another type; then the first such cell is looked for, to name it.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

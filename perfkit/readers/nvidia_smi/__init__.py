@@ -7,8 +7,6 @@ with and without units, under the names before and after driver 535. What ``pmon
 wrote is of processes: no table has a place for it, `refused` says what to record.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial

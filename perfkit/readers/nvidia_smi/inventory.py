@@ -5,8 +5,6 @@ names NVIDIA's DTD, which is neither needed nor fetched. Entities are not expand
 is refused. Documents of ``-l`` follow each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Record with ``torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerA
 AMD GPUs, plain and gzip, also as rewritten by other programs (minified, keys in another order).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """One event of a trace, and columns of many: names and places as codes, times as exact nanoseconds."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable

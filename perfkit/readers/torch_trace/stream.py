@@ -1,7 +1,5 @@
 """The text of a trace, decompressed as it is read and cut between events; its events in blocks, and its header."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The tables of a trace, but CAPTURE: OPS, API_CALLS, RANGES, KERNELS, COPIES, COLLECTIVES, SAMPLES and others."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

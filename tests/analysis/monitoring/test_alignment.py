@@ -1,7 +1,5 @@
 """Clock and throttling of each kernel from a log, and samples in bins of time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Throttling by cause, and power, memory and temperature against their limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Monitoring logs of real machines, against what the logs' own lines say and the truth that was made from them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from datetime import datetime

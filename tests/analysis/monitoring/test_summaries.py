@@ -1,7 +1,5 @@
 """Means, percentiles, dips and imbalance of a log of the GPUs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Five verdicts per device, each with its figure, its threshold and its reason."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from frames import tuples

@@ -1,7 +1,5 @@
 """What changes of a program promise: by hand, and against the simulated program that was changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Replays of programs with and without changes: by hand, of real runs, and the longest path."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
