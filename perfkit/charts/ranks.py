@@ -357,7 +357,7 @@ def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     bands = alt.Scale(domain=ranks, paddingInner=0.1 if len(ranks) <= MOST_ROWS else 0)
     x = alt.X("to_rank:O", title="to rank", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True))
     y = alt.Y("from_rank:O", title="from rank", scale=bands, axis=alt.Axis(labelOverlap=True))
-    legend = alt.Legend(title=None, orient="top", columns=2, labelLimit=WIDTH)
+    legend = alt.Legend(title=None, orient="top", columns=1, labelLimit=WIDTH)
     shade = alt.Color("way:N", scale=colours(WAY_COLOURS, WAY_NAMES, present), legend=legend)
     shown = hover(
         ("from_rank", "from rank"), ("to_rank", "to rank"), ("count", "connections", ","), "way", "transports"

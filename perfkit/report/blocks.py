@@ -276,7 +276,7 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
 def refusals(items: Iterable[Refusal]) -> Shown:
     """Return the questions that are not answered, why (unless nothing was recorded), and what to record."""
     rows = "".join(
-        f"<li><strong>{_safe(questions)}</strong>{_safe(reason)} Record: <code>{_safe(record)}</code></li>"
+        f"<li><strong>{_safe(questions)}</strong> {_safe(reason)} Record: <code>{_safe(record)}</code></li>"
         for questions, reason, record in by_command((r.question, r.reason, r.record) for r in items)
     )
     return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")
@@ -290,7 +290,7 @@ def by_command(items: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, st
     """
     rows: dict[tuple[str, str], list[str]] = {}
     for question, reason, record in items:
-        why = "" if reason == Refusal.absent else f" {reason[:1].upper()}{reason[1:]}."
+        why = "" if reason == Refusal.absent else f"{reason[:1].upper()}{reason[1:]}."
         rows.setdefault((why, record), []).append(question)
     return [(" ".join(questions), why, record) for (why, record), questions in rows.items()]
 
