@@ -360,7 +360,7 @@ _SHARED: dict[str, Run] = {}  # by path and job
 
 
 def share(path: str, *, job: Mapping[str, Any]) -> Run:
-    """Load a run that `load` returns from now on, in this process and those that are forked from it."""
+    """Load a run and let `load` return it from now on, in this process and in each process forked from it."""
     return _SHARED.setdefault(repr((path, dict(job))), load(path, job=job))
 
 
