@@ -111,6 +111,15 @@ def test_targets_by_hand() -> None:
     assert [0.62, 0.9, 0.76, 0.5, 0.51, 0.6] == pytest.approx(found["value_frac"].tolist(), rel=1e-15)
     assert [0.8, 0.85, 0.75, 0.5, 0.5, 0.3] == found["target_frac"].tolist()
     assert ["", "", "", "", "", "long_scoreboard"] == found["detail"].tolist()
+    # Launches are judged on their own: the second has no hit rate and no stall.
+    rows = {"name": "sgemm", "sm_frac": 0.9, "tensor_frac": 0.1}, {"sm_frac": 0.1, "tensor_frac": 0.2}
+    both = target_checks(launches(*rows), counters({HIT: 60}), stalls({"wait": 1}))
+    assert both["target_frac"].tolist() == 2 * list(TARGETS.values())
+    measured = both[both["value_frac"].notna()]
+    assert tuples(measured, "launch", "check", "verdict") == [
+        *((0, "sm_throughput", "met"), (0, "tensor_use", "missed"), (0, "l2_hit", "met")),
+        *((0, "largest_stall", "missed"), (1, "sm_throughput", "missed"), (1, "tensor_use", "not applicable")),
+    ]
     for sm, memory, verdict in (
         *((0.2, 0.7, "missed"), (0.7, 0.2, "not applicable"), (0.1, 0.1, "not applicable")),
         (np.nan, 0.9, "not measured"),
