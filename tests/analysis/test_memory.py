@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,20 @@ def test_devices_and_ranks_are_apart_and_reserved_may_be_missing() -> None:
     most = found.groupby(["rank", "gpu"])[["max_allocated_bytes", "max_reserved_bytes"]].max()
     assert memory.peak(frame)[["allocated_bytes", "max_reserved_bytes"]].to_numpy().tolist() == most.to_numpy().tolist()
     assert {0, 17, 34} == set(found["start_ns"])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_levels_are_those_of_a_program_that_follows_the_events(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    times = np.sort(random.integers(0, 300, 60)).tolist()
+    reserved = random.integers(50, 100, 60)
+    allocated = (reserved * random.random(60)).astype(int)
+    events = list(zip(times, allocated.tolist(), reserved.tolist(), strict=True))
+    part = sum((b[0] - a[0]) * (a[2] - a[1]) / a[2] for a, b in pairwise(events))
+    frame = samples(*events)
+    assert memory.fragmentation(frame)["mean_frac"].iloc[0] == pytest.approx(part / (times[-1] - times[0]), rel=1e-12)
+    assert max(event[1] for event in events) == memory.peak(frame)["allocated_bytes"].iloc[0]
+    assert events == list(memory.timeline(frame).drop(columns=["rank", "gpu"]).itertuples(index=False, name=None))
 
 
 def test_bins_by_hand() -> None:
