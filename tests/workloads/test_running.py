@@ -113,7 +113,7 @@ def test_report_of_a_folder(torch: Any, tmp_path: Path) -> None:
     summary, figures = ((out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
     for said in (
         *("- Recorded with: PyTorch profiler", "time for data", "- Step time: **[", "- GPUs: not recorded"),
-        "**Which kernels ran on the GPU?** Record: `torch.profiler.profile(activities=",
+        *("**Which kernels ran on the GPU?", "Record: `torch.profiler.profile(activities="),
     ):
         assert said in summary
     assert "| Median step |" in figures
