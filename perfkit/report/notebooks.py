@@ -100,7 +100,7 @@ class Server:
         with ours, theirs:
             self.process: Process
             may_fork = IS_COMMAND and threading.active_count() == 1 and "ipykernel" not in sys.modules
-            if pid := _served(theirs, modules) if may_fork else None:
+            if pid := _served(theirs, ours, modules) if may_fork else None:
                 self.process = Forked(pid, _ending)
             else:
                 argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), " ".join(modules), *sys.path]
@@ -176,8 +176,12 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _served(peer: socket.socket, modules: Iterable[str]) -> int | None:
-    """Fork a process that serves `peer` and has nothing else open; return its process id, None if it failed."""
+def _served(peer: socket.socket, ours: socket.socket, modules: Iterable[str]) -> int | None:
+    """Fork a process that serves `peer`; return its process id, None if it failed.
+
+    It closes the other end, `ours`, to notice when this process ends. All else stays open: libraries such as Arrow make
+    their pipes anew after each fork, and abort where the old ones are closed.
+    """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
     gc.freeze()
@@ -190,9 +194,8 @@ def _served(peer: socket.socket, modules: Iterable[str]) -> int | None:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(peer.fileno(), 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        serve(3, modules, sys.path[0 if sys.flags.safe_path else 1 :])
+        ours.close()
+        serve(peer.detach(), modules, sys.path[0 if sys.flags.safe_path else 1 :])
     except BaseException:  # noqa: BLE001  whatever it is, it must not go on as the process that was forked
         traceback.print_exc()
     os._exit(1)

@@ -71,11 +71,15 @@ json.dumps({"parent": os.getppid(), "held": held, "same": len(_KEPT) == held, "c
 
 @pytest.mark.parametrize("is_command", [False, True])
 def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path, is_command: bool) -> None:
-    """Each finds the selection, with its figures, that the process made before it forked them; also as the command."""
+    """Each finds the selection, with its figures, that the process made before it forked them; also as the command.
+
+    The command has read a log as text before: Arrow then holds a pipe that it makes anew after each fork.
+    """
     make.capture(path := tmp_path / "run.sqlite", kernels=40)
     for name in ("first", "second"):
         store(stored, name, SHARED)
-    code = "import json, sys; from pathlib import Path; from perfkit.report import notebooks\n"
+    code = "import io, json, sys; from pathlib import Path; from perfkit.report import notebooks\n"
+    code += "from pyarrow import csv; csv.read_csv(io.BytesIO(b'a\\n1\\n'))\n"
     code += f"notebooks.folder = lambda: Path({str(stored)!r}); notebooks.IS_COMMAND = {is_command}\n"
     code += f"made = notebooks.execute(['first', 'second'], {{'profile': {str(path)!r}}}, done=lambda _: None)\n"
     code += "json.dump([each.cells[-1].outputs[0].data['text/plain'] for each in made.values()], sys.stdout)"
