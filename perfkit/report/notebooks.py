@@ -235,6 +235,8 @@ def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
     finally:
         if status:
             traceback.print_exc()
+        # Its threads may still use the sockets that ipykernel closes, and libzmq aborts; the system closes them too.
+        atexit.unregister(kernelapp.IPKernelApp.instance().close)
         atexit._run_exitfuncs()
         os._exit(status)  # libraries would wait for their threads, which a fork does not copy
 
