@@ -4,6 +4,7 @@ In `formats` a part is filled if it runs on tensor cores, pale if not, dashed if
 """
 
 from math import pi
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -211,7 +212,7 @@ def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
 
 
 def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
-    """Return what the parts are, in two lines: on a pale part in the colour of the page's text."""
+    """Return what the parts are, in two lines where there is room: on a pale part in the colour of the page's text."""
     width = (drawn["end"] - drawn["begin"]) / drawn["end"].max()
     wide = drawn.assign(
         middle=(drawn["begin"] + drawn["end"]) / 2,
@@ -222,8 +223,10 @@ def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
     on_dark = filled & wide["key"].isin(DARK)
     layers = []
     for rows, colour in ((wide[on_dark], "#FFFFFF"), (wide[filled & ~on_dark], "#000000"), (wide[~filled], "")):
-        for field, down in (("first:N", -7), ("second:N", 8)) if len(rows) else ():
-            marks = theme.words(rows, alt.X("middle:Q"), _format_place(drawn), alt.Text(field), align="center", dy=down)
+        for field, down in (("first", -7), ("second", 8)) if len(rows) else ():
+            fits = f"(datum.end - datum.begin) / {drawn['end'].max()} * width < 5.5 * length(datum.{field}) ? 0 : 1"
+            look: dict[str, Any] = {"align": "center", "dy": down, "opacity": alt.ExprRef(fits)}
+            marks = theme.words(rows, alt.X("middle:Q"), _format_place(drawn), alt.Text(f"{field}:N"), **look)
             if colour:
                 marks.mark.filled, marks.mark.stroke, marks.mark.color = True, alt.Undefined, colour
             layers.append(marks)

@@ -47,7 +47,7 @@ TIME_COLOURS = {
 TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
 MOST_DEVICES, MOST_BARS = 8, 24
 NO_WORK = "No kernel or copy ran in this window."
-SMALLEST_LABEL = 0.055  # of the span: a narrower part has no room for its figure
+SMALLEST_LABEL, LABEL_PIXELS = 0.055, 36  # of the span; a narrower part has no room for its figure
 PERCENT = alt.Axis(format="%", tickCount=5)
 LABEL_WIDTH = 320  # pixels
 PARTS = {
@@ -194,9 +194,10 @@ def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
 
 
 def _text(rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, text: alt.Text) -> alt.Chart:
-    """Return text in the middle of segments: white on the `dark` parts, black on the others."""
+    """Return text in the middle of segments that have room for it: white on the `dark` parts, black on the others."""
     on_dark = alt.FieldOneOfPredicate(field=part, oneOf=list(dark))
-    marks = theme.marked(rows, "text", alt.X("middle:Q"), place, text, fontSize=11, tooltip=False)
+    fits = alt.ExprRef(f"(datum.end - datum.begin) * width < {LABEL_PIXELS} ? 0 : 1")
+    marks = theme.marked(rows, "text", alt.X("middle:Q"), place, text, fontSize=11, tooltip=False, opacity=fits)
     coloured: alt.Chart = marks.encode(color=alt.condition(on_dark, alt.value("#FFFFFF"), alt.value("#000000")))
     return coloured
 

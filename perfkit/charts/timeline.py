@@ -9,7 +9,9 @@ import re
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.charts import theme
 from perfkit.charts.shares import NO_WORK
@@ -28,7 +30,7 @@ MOST_GPUS, MOST_LANES, MOST_PANELS = 24, 24, 8
 TALL = 40  # pixels of a single lane
 MOST_TICKS = 10  # so that labels of seven digits stay apart
 FILL = 0.86  # of a lane's height, so that neighbours stay apart
-MOST_STEPS, MOST_STEP_LABELS = 100, 8  # more rules would hide what they divide
+MOST_STEPS, STEP_PIXELS = 100, 48  # more rules would hide what they divide; room of a label
 # Each chart counts its clip paths from 1, and a page finds the first of a number: that of another chart, which may be
 # lower. They are counted on the page instead.
 CLIPS = re.compile(r'"clip"\+[\w$]+\+\+')
@@ -151,12 +153,27 @@ def _rules(steps: pd.DataFrame | None, axis: alt.X, first: int, last: int, scale
     inside = steps[(steps["start_ns"] >= first) & (steps["start_ns"] < last)]
     if inside.empty or len(inside) > MOST_STEPS:
         return []
-    every = -(-len(inside) // MOST_STEP_LABELS)
     marks = pd.DataFrame({"start": inside["start_ns"] / scale.size, "step": "step " + inside["step"].astype(str)})
+    marks["room"] = _room((inside["start_ns"].to_numpy() - first) / (last - first))
     rule = alt.Chart(inline(marks)).mark_rule(color="#808080", strokeDash=[3, 3])
-    text = theme.ink(inline(marks.iloc[::every]), dx=1)
+    fits = alt.ExprRef(f"datum.room * width < {STEP_PIXELS} ? 0 : 1")
+    text = theme.ink(inline(marks[marks["room"] > 0]), dx=1, opacity=fits)
     starts = rule.encode(axis, alt.Tooltip("step:N", title="step that starts here"))
     return [starts, text.encode(axis, alt.Text("step:N"), y=alt.value(-7))]
+
+
+def _room(places: NDArray[np.float64]) -> list[float]:
+    """Return how far each label is from those with as much room or more, a share of the width; 0 for labels left out.
+
+    >>> _room(np.array([0.0, 0.1, 0.5, 0.51]))
+    [0.5, 0.0625, 0.5, 0.0]
+    """
+    room = dict.fromkeys(range(len(places)), 0.0)
+    for least in (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32):
+        for number, place in enumerate(places):
+            if not room[number] and all(abs(place - places[other]) >= least for other in room if room[other]):
+                room[number] = least
+    return list(room.values())
 
 
 def activity(

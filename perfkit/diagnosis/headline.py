@@ -14,7 +14,7 @@ from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.tiles import TILES, Tile, counted, explained, readings, shares, tiles, transports
-from perfkit.diagnosis.timeline import too_few
+from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
 
@@ -236,10 +236,16 @@ def _shorter(name: str) -> str:
 
 
 def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None) -> Iterator[Tile]:
-    """Yield the last tiles: the largest loss, unless the cost of idle time is a tile, and what can be gained."""
-    costly = max((f for f in findings if f.gain.share and f.evidence), key=lambda f: f.gain.share or 0.0, default=None)
-    if costly and "job_idle_cost_per_h" not in figures:
-        yield Tile("Largest loss", percent(costly.gain.share or 0.0), theme(costly.rule), costly.evidence[0])
+    """Yield the last tiles: the largest loss, unless the cost of idle time is a tile, and what can be gained.
+
+    Warm-up that hides all else is the largest loss.
+    """
+    costly = [f for f in findings if f.evidence and (f.gain.share or _hides(f))]
+    most = max(costly, key=lambda f: (_hides(f), f.gain.share or 0.0), default=None)
+    if most and "job_idle_cost_per_h" not in figures:
+        yield Tile(
+            "Largest loss", percent(most.gain.share or most.evidence[0].value), theme(most.rule), most.evidence[0]
+        )
     if gain and gain.is_known and gain.high >= LEAST:
         yield Tile("Possible gain", *_gain(gain))
 
@@ -265,7 +271,8 @@ def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
     """Return the time that a gain saves in a step, or else in the run, from the likely to the best case; or nothing."""
     named = (("step_median_ns", "step"), ("span_ns", "run"))
     id, what = next(((id, what) for id, what in named if id in figures and not _is_outside(id, figures)), ("", ""))
-    if not id or gain.whole != Gain.whole or gain.high < LEAST or not gain.is_known:
+    is_of_it = gain.whole == Gain.whole or (what == "step" and gain.whole == STEADY)
+    if not id or not is_of_it or gain.high < LEAST or not gain.is_known:
         return ""
     whole = figures[id].value
     ends = [duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from perfkit.diagnosis import headline, verdict
 from perfkit.diagnosis.comparison import Comparison
-from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal
+from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Gain, Refusal
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
 from perfkit.format import Shown, duration, number, percent, printable, several
@@ -276,7 +276,7 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
 def refusals(items: Iterable[Refusal]) -> Shown:
     """Return the questions that are not answered, why (unless nothing was recorded), and what to record."""
     rows = "".join(
-        f"<li><strong>{_safe(questions)}</strong> {_safe(reason)} Record: <code>{_safe(record)}</code></li>"
+        f"<li><strong>{_safe(questions)}</strong> {_safe(reason)} Record: <code>{_safe(record, 1000)}</code></li>"
         for questions, reason, record in by_command((r.question, r.reason, r.record) for r in items)
     )
     return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")
@@ -340,19 +340,22 @@ def comparison_table(found: Comparison) -> pd.DataFrame:
 def gains(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None) -> pd.DataFrame:
     """Return what can be gained, a row per finding above 1 %, the largest first; last all together, by one replay.
 
-    Columns: finding, likely and best case as factors, time saved (of a step where steps are known, else of the run),
-    and the first reason why it is a range; summary.json and the steps' pages have all of them.
+    Columns: finding (with what gets faster where that is not the run), likely and best case as factors, time saved (of
+    a step where steps are known, else of the run), and the first reason why it is a range; summary.json and the steps'
+    pages have all of them.
     """
-    findings = headline.ranked(findings)
-    rows: list[tuple[str, ...]] = [
-        (f.title, f.gain.likely, f.gain.best, headline.saved(f.gain, figures), _shortly(f.gain.reason))
-        for f in findings
-        if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)
+    known = [f for f in headline.ranked(findings) if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)]
+    gained = [(f.title, f.gain) for f in known]
+    if len(known) > 1 and (combined := together(findings, figures, view)):
+        gained.append(("All together", combined))
+    is_mixed = len({gain.whole for _, gain in gained}) > 1
+    rows = [
+        (
+            f"{title} (gain of {gain.whole})" if is_mixed or gain.whole != Gain.whole else title,
+            *(gain.likely, gain.best, headline.saved(gain, figures), _shortly(gain.reason)),
+        )
+        for title, gain in gained
     ]
-    combined = together(findings, figures, view) if len(rows) > 1 else None
-    if combined:
-        both = combined.likely, combined.best
-        rows.append(("All together", *both, headline.saved(combined, figures), _shortly(combined.reason)))
     return pd.DataFrame(rows, columns=["finding", "likely", "best case", "time saved", "why a range"])
 
 
@@ -383,5 +386,5 @@ def _in_unit(value: float, unit: str) -> str:
     return f"{number(value / 1e6)} MHz" if unit == "hz" else f"{number(value)} {unit}"
 
 
-def _safe(text: str) -> str:
-    return escape(printable(text, LIMIT))
+def _safe(text: str, longest: int = LIMIT) -> str:
+    return escape(printable(text, longest))

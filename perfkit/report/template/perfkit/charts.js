@@ -52,6 +52,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     stretched(spec.vconcat, free(), place.clientWidth);
     draw();
   };
+  if (isSingle) spec.width = place.parentElement.clientWidth; // at first too wide, so that no title is the widest part
   fitted(spec, place.parentElement.clientWidth, true);
   stretched(spec.vconcat ?? [], 0, place.parentElement.clientWidth);
   draw().then((drawn) => {
