@@ -185,10 +185,10 @@ function render({model, el}) {
             ink.fillStyle = "rgba(128,128,128,0.35)";
             ink.fillRect(left, 0, 1, high);
             ink.fillStyle = dark;
-            ink.fillText(stamp(Number(at - origin), unit), left + 3, RULER / 2, wide_of(left));
+            const text = stamp(Number(at - origin), unit), room = GUTTER + across() - left - 3;
+            if (ink.measureText(text).width <= room) ink.fillText(text, left + 3, RULER / 2);
         }
     }
-    const wide_of = left => Math.max(GUTTER + across() - left - 3, 1);
 
     function pictured(of, [from, to]) {
         ink.save();
