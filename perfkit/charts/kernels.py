@@ -464,8 +464,9 @@ def _points(drawn: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
 
 
 def _names(drawn: pd.DataFrame, x: alt.X, y: alt.Y, *, middle: float) -> alt.Chart:
-    """Return the names of the kernels with most time, above their points, towards the `middle` of the picture."""
+    """Return the names of the kernels with most time, above their points, towards the `middle` of a wide picture."""
     area = AREA[0] + (AREA[1] - AREA[0]) * drawn["time"] / (drawn["time"].max() or 1.0)
     side = drawn["mean"].lt(middle).map({True: "left", False: "right"})
     rows = drawn.assign(lift=-((area / pi) ** 0.5 + 6).round(1), side=side)
-    return theme.words(rows, x, y, alt.Text("label:N"), dy=alt.ExprRef("datum.lift"), align=alt.ExprRef("datum.side"))
+    look = {"dy": "datum.lift", "align": "datum.side", "opacity": "width < 400 ? 0 : 1"}
+    return theme.words(rows, x, y, alt.Text("label:N"), **{key: alt.ExprRef(text) for key, text in look.items()})
