@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from html import escape
 from itertools import count, islice
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import nbformat
 import numpy as np
 import pandas as pd
+from IPython.core.getipython import get_ipython
 
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
@@ -102,6 +104,26 @@ def form(answer: Any, example: Any) -> None:
     elif not isinstance(value, type(example)):
         wanted = f"{FORMS[type(example)]}, not a {type(answer).__name__}"
         raise AssertionError(f"The function must return {wanted}. Read its docstring.")
+
+
+def errors_in_words() -> None:
+    """Show a failed check as one sentence, without the code of the check, and ask for functions that are not written.
+
+    In a notebook's kernel; elsewhere it does nothing. Both stay errors. All other errors keep their traceback.
+    """
+    if shell := get_ipython():
+        shell.set_custom_exc((AssertionError, NotImplementedError), _in_words)
+
+
+def _in_words(shell: Any, kind: type, error: Any, trace: Any, tb_offset: int | None = None) -> None:
+    """Show the error of a cell; `_render_traceback_` is what IPython asks an error for."""
+    last: Any = list(walk_tb(trace))[-1][0].f_code
+    if kind is NotImplementedError and not error.args:
+        error.args = (f"Write the function above first: {last.co_name}.",)
+        error._render_traceback_ = lambda: [str(error)]
+    elif str(error) and (last.co_name == "<module>" or last.co_filename == __file__):
+        error._render_traceback_ = lambda: [str(error)]
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
 
 def guess(predicted: float | None) -> str:
