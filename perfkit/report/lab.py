@@ -222,7 +222,10 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
 
 
 def command(target: Path, options: Sequence[str], first: str = START) -> int:
-    """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first."""
+    """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first.
+
+    Raises PerfkitError if it failed for root: its own message names an option that perfkit does not have.
+    """
     lab = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{first}.ipynb", *options, str(target)]
     signals: list[int] = []
     is_running = False
@@ -240,6 +243,8 @@ def command(target: Path, options: Sequence[str], first: str = START) -> int:
             status = _ended(running) if signals else running.wait()
         except KeyboardInterrupt:
             status = _ended(running)
+    if status == 1 and getattr(os, "geteuid", lambda: 1)() == 0 and "--allow-root" not in options:
+        raise PerfkitError("JupyterLab did not run. If it refused root, type `perfkit lab --jupyter=--allow-root`.")
     return status if status >= 0 else 128 - status
 
 
