@@ -107,10 +107,7 @@ def form(answer: Any, example: Any) -> None:
 
 
 def errors_in_words() -> None:
-    """Show a failed check as one sentence, without the code of the check, and ask for functions that are not written.
-
-    In a notebook's kernel; elsewhere it does nothing. Both stay errors. All other errors keep their traceback.
-    """
+    """Let a notebook's kernel show a failed check, or an unwritten function, as one sentence; it stays an error."""
     if shell := get_ipython():
         shell.set_custom_exc((AssertionError, NotImplementedError), _in_words)
 
@@ -187,18 +184,13 @@ def _profile(notebook: Path) -> str:
 
 def _parameters(notebook: Path) -> str:
     """Return the code of a notebook's parameters cell; empty if it has none or is no notebook."""
-    if not notebook.is_file():
-        return ""
-    try:
-        content = json.loads(notebook.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        return ""
-    cells = content.get("cells") if isinstance(content, dict) else None
-    for cell in cells if isinstance(cells, list) else ():
-        metadata = cell.get("metadata") if isinstance(cell, dict) else None
-        tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        if isinstance(tags, list) and "parameters" in tags and isinstance(source := cell.get("source"), str | list):
-            return "".join(map(str, source))
+    with suppress(ValueError, RecursionError):
+        match json.loads(notebook.read_text(encoding="utf-8")) if notebook.is_file() else None:
+            case {"cells": [*cells]}:
+                for cell in cells:
+                    match cell:
+                        case {"metadata": {"tags": [*tags]}, "source": str() | list() as code} if "parameters" in tags:
+                            return "".join(map(str, code))
     return ""
 
 
