@@ -158,9 +158,8 @@ def ridge_marks(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], ends: bool) -> alt.Chart:
-    """Return text under and right of its place, or, if it `ends` a line, above and left of it."""
-    look = {"dx": -2, "dy": -8, "align": "right"} if ends else {"dx": 9, "dy": 10, "align": "left"}
-    return theme.words(rows, *axes, alt.Text("label:N"), **look)
+    """Return text above and left of its place, where no point lies, and nearer to it if it `ends` a line."""
+    return theme.words(rows, *axes, alt.Text("label:N"), dx=-2 if ends else -9, dy=-8, align="right")
 
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
@@ -237,7 +236,7 @@ def _ends(roof: dict[Any, Any], roofs: pd.DataFrame, frame: Frame) -> Iterator[t
         highest = min(frame.top, roofs["height"].max()) if roofs["height"].notna().any() else frame.top
         first = max(frame.left, frame.bottom / roof["slope"])
         last = max(first, min(frame.right, highest / roof["slope"]))
-        for at, text in ((first, ""), (first * (last / first) ** 0.2, roof["label"]), (last, "")):
+        for at, text in ((first, ""), (first * (last / first) ** 0.6, roof["label"]), (last, "")):
             yield at, roof["slope"] * at, roof["label"], text
         return
     steepest = roofs["slope"].max()

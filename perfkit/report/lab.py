@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from html import escape
 from itertools import count, islice
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import nbformat
 import numpy as np
 import pandas as pd
+from IPython.core.getipython import get_ipython
 
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
@@ -104,6 +106,23 @@ def form(answer: Any, example: Any) -> None:
         raise AssertionError(f"The function must return {wanted}. Read its docstring.")
 
 
+def errors_in_words() -> None:
+    """Let a notebook's kernel show a failed check, or an unwritten function, as one sentence; it stays an error."""
+    if shell := get_ipython():
+        shell.set_custom_exc((AssertionError, NotImplementedError), _in_words)
+
+
+def _in_words(shell: Any, kind: type, error: Any, trace: Any, tb_offset: int | None = None) -> None:
+    """Show the error of a cell; `_render_traceback_` is what IPython asks an error for."""
+    last: Any = list(walk_tb(trace))[-1][0].f_code
+    if kind is NotImplementedError and not error.args:
+        error.args = (f"Write the function above first: {last.co_name}.",)
+        error._render_traceback_ = lambda: [str(error)]
+    elif str(error) and (last.co_name == "<module>" or last.co_filename == __file__):
+        error._render_traceback_ = lambda: [str(error)]
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+
+
 def guess(predicted: float | None) -> str:
     """Return what a student predicted; an untouched cell, None, is no prediction."""
     return "you predicted nothing: write your guess above" if predicted is None else f"you predicted {predicted:.2f}"
@@ -165,18 +184,13 @@ def _profile(notebook: Path) -> str:
 
 def _parameters(notebook: Path) -> str:
     """Return the code of a notebook's parameters cell; empty if it has none or is no notebook."""
-    if not notebook.is_file():
-        return ""
-    try:
-        content = json.loads(notebook.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        return ""
-    cells = content.get("cells") if isinstance(content, dict) else None
-    for cell in cells if isinstance(cells, list) else ():
-        metadata = cell.get("metadata") if isinstance(cell, dict) else None
-        tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        if isinstance(tags, list) and "parameters" in tags and isinstance(source := cell.get("source"), str | list):
-            return "".join(map(str, source))
+    with suppress(ValueError, RecursionError):
+        match json.loads(notebook.read_text(encoding="utf-8")) if notebook.is_file() else None:
+            case {"cells": [*cells]}:
+                for cell in cells:
+                    match cell:
+                        case {"metadata": {"tags": [*tags]}, "source": str() | list() as code} if "parameters" in tags:
+                            return "".join(map(str, code))
     return ""
 
 
@@ -200,7 +214,10 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
 
 
 def command(target: Path, options: Sequence[str], first: str = START) -> int:
-    """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first."""
+    """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first.
+
+    Raises PerfkitError if it failed for root: its own message names an option that perfkit does not have.
+    """
     lab = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{first}.ipynb", *options, str(target)]
     signals: list[int] = []
     is_running = False
@@ -218,6 +235,8 @@ def command(target: Path, options: Sequence[str], first: str = START) -> int:
             status = _ended(running) if signals else running.wait()
         except KeyboardInterrupt:
             status = _ended(running)
+    if status == 1 and getattr(os, "geteuid", lambda: 1)() == 0 and "--allow-root" not in options:
+        raise PerfkitError("JupyterLab did not run. If it refused root, type `perfkit lab --jupyter=--allow-root`.")
     return status if status >= 0 else 128 - status
 
 

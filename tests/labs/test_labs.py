@@ -19,6 +19,8 @@ import pandas as pd
 import pytest
 from labs import captures
 from labs.submissions import ASSIGNMENTS, LABS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 import perfkit
 from perfkit import simulate
@@ -92,9 +94,9 @@ def test_only_students_define_functions(lab: str) -> None:
 
 
 def test_cells_are_short(lab: str) -> None:
-    """What a student sees of a cell fits a glance; loading everything, and explaining mistakes, may take more lines."""
+    """What a student sees of a cell fits a glance; the first cells, and the folded checks, take more lines."""
     code = [cell for cell in released(read(lab)).cells if cell.cell_type == "code"]
-    assert [] == [cell.source for cell in code[2:] if len(cell.source.splitlines()) > (22 if kind(cell)[0] else 15)]
+    assert [] == [cell.source for cell in code[2:] if len(cell.source.splitlines()) > (30 if kind(cell)[0] else 15)]
 
 
 def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
@@ -153,6 +155,40 @@ def test_release_runs_up_to_its_tests(lab: str) -> None:
             break
         if cell.cell_type == "code":
             exec(compile(cell.source, "cell", "exec"), space)
+
+
+def test_checks_are_folded(lab: str) -> None:
+    """Below the student's function stands its check with the right results; JupyterLab shows a bar in its place."""
+    for notebook in (read(lab), released(read(lab))):
+        folded = [cell.metadata.get("jupyter", {}).get("source_hidden", False) for cell in notebook.cells]
+        assert [cell.cell_type == "code" and kind(cell) == (True, False) for cell in notebook.cells] == folded
+
+
+OWN = "def mine():\n    assert False, 'of the student'\n\n\nmine()"
+
+
+def test_kernel_answers_in_a_sentence_that_is_still_an_error() -> None:
+    """What JupyterLab shows in red of a check: no traceback, which would hold the check's lines; others keep theirs."""
+    notebook = released(read("lab3_resnet18"))
+    names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
+    check = notebook.cells[names.index("test_rates")].source
+    wrong = "def images_per_s(t, n): return n / t.train_s\ndef step_s(t, n): return None"
+    sources = [wrong, check, "step_s = images_per_s", check, OWN, "1 / 0", "assert 1 == 2"]
+    cells = [cell for cell in notebook.cells[: names.index("test_rates") + 1] if cell.cell_type == "code"]
+    notebook.cells = cells + [nbformat.v4.new_code_cell(source) for source in sources]
+    done = NotebookClient(notebook, timeout=300, allow_errors=True).execute()
+    outputs = [output for cell in done.cells for output in cell.outputs if output.output_type == "error"]
+    said = [re.sub(r"\x1b\[[\d;]*m", "", "\n".join(output.traceback)) for output in outputs]
+    assert ["NotImplementedError", *["AssertionError"] * 3, "ZeroDivisionError", "AssertionError"] == [
+        output.ename for output in outputs
+    ]
+    assert "Write the function above first: images_per_s." == said[0] == outputs[0].evalue
+    assert "The function returned None: it reached no `return`, or its search found no match." == said[1]
+    assert 'The index of both must be the batch size: begin with times.set_index("batch"). See task 1.' == said[2]
+    assert all("Traceback" in text and "----> " in text for text in said[3:])
+    notebook.cells = cells
+    with pytest.raises(CellExecutionError, match="Write the function above first"):
+        NotebookClient(notebook, timeout=300).execute()
 
 
 @pytest.mark.parametrize("part", ["mlp_a100.inference.ncu.csv", "mlp_a100.pt.trace.json.gz"])

@@ -159,6 +159,19 @@ def test_command_opens_the_folder_of_the_run(here: Path, monkeypatch: pytest.Mon
     assert 1 == len(asked)
 
 
+@pytest.mark.parametrize("options", [(), ("--jupyter=--allow-root",)])
+def test_root_reads_the_option_that_works(
+    options: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterLab names `--allow-root`, which is its own; a program in its place fails as it does."""
+    (here / "jupyterlab.py").write_text("raise SystemExit(1)")
+    monkeypatch.setenv("PYTHONPATH", str(here))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    result = perfkit_lab("--no-browser", *options)
+    assert (1 if options else 2) == result.exit_code
+    assert ("type `perfkit lab --jupyter=--allow-root`" in result.output) == (not options)
+
+
 def heard() -> None:
     """Let a new process hear the signals that a shell makes its jobs in the background ignore."""
     for number in (signal.SIGINT, signal.SIGHUP):
