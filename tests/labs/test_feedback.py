@@ -18,7 +18,7 @@ from perfkit.report.lab import form
 MISTAKES = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()[1:]
 WRONG = [tuple(line.split(" | ")) for line in MISTAKES]
 RIGHT = ("lab1_the_gpu", "lab2_mlp_cnn", "lab4_experiments")  # labs whose visible checks refuse what the hidden refuse
-MOST = 100  # wrong answers to a task
+MOST = 50  # wrong answers to a task
 SCALES = ["* 2", "/ 2", "* 1e3", "/ 1e3", "* 1e9", "/ 1e9", "* 100", "/ 100", "* 0", "** 2", "+ 1", "- 1"]
 TURNS = ["1 / {}", "1 - {}", "-{}", "not {}", "int({})", "None"]
 WHOLE = ["sum", "mean", "median", "max", "min", "size"]  # of a column, or of numbers
