@@ -221,11 +221,18 @@ def _exporter(*, lowered: int) -> HTMLExporter:
     return exporter
 
 
+class _Unchanged(nbformat.NotebookNode):
+    """A notebook that nbconvert need not copy whole, three times: the template changes nothing in it."""
+
+    def __deepcopy__(self, memo: Any) -> _Unchanged:
+        return self
+
+
 def _section(exporter: HTMLExporter, number: int, title: str, notebook: NotebookNode) -> _Section:
     from nbconvert import TemplateExporter
 
     # The exporter's own function parses all HTML once more, which takes seconds, for what the template writes itself.
-    body, _ = TemplateExporter.from_notebook_node(exporter, notebook)
+    body, _ = TemplateExporter.from_notebook_node(exporter, _Unchanged(notebook))
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     failed = any(output.output_type == "error" for output in outputs)
     charts = any(MIME in output.get("data", {}) for output in outputs)
