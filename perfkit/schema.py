@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -77,7 +77,8 @@ class Table:
 
     @cached_property
     def _empty(self) -> pd.DataFrame:
-        return self.make(pd.DataFrame({name: [] for name in self.column_names}))
+        columns = {column.name: _nothing(column.dtype) for column in self.columns}
+        return pd.DataFrame(columns, index=pd.RangeIndex(0))
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` as this table: ordered, cast, sorted and checked; SchemaError lists all mismatches at once.
@@ -266,6 +267,11 @@ def _legal(least: float, most: float) -> str:
     if most == INFINITY:
         return f"{least:g} or more"
     return f"at most {most:g}" if least == -INFINITY else f"{least:g} to {most:g}"
+
+
+@cache
+def _nothing(dtype: str) -> pd.Series:
+    return _cast(pd.Series([], dtype=object), dtype)
 
 
 def _cast(values: pd.Series, dtype: str) -> pd.Series:

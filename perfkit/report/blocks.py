@@ -316,8 +316,9 @@ def decisions(figures: Mapping[str, Figure], findings: Iterable[Finding], *table
     """Return each rule whose first table is one of `tables` and whose figure is known: what it says, and what to do."""
     told, rows = {f.rule: f for f in findings}, []
     for rule in rules().values():
-        known = next((f for each in rule.evidence for i, f in figures.items() if fnmatch(i, each)), None)
-        if known and rule.needs[0].split("|")[0] in tables:
+        if rule.needs[0].split("|")[0] not in tables:
+            continue
+        if known := next((f for each in rule.evidence for i, f in figures.items() if fnmatch(i, each)), None):
             finding = told.get(rule.name)
             meaning = finding.title if finding else f"Target: {rule.target}"
             steps = [step for steps in finding.advice.values() for step in steps] if finding else []

@@ -232,7 +232,8 @@ def _section(exporter: HTMLExporter, number: int, title: str, notebook: Notebook
     from nbconvert import TemplateExporter
 
     # The exporter's own function parses all HTML once more, which takes seconds, for what the template writes itself.
-    body, _ = TemplateExporter.from_notebook_node(exporter, _Unchanged(notebook))
+    whole: Any = _Unchanged
+    body, _ = TemplateExporter.from_notebook_node(exporter, whole(notebook))
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     failed = any(output.output_type == "error" for output in outputs)
     charts = any(MIME in output.get("data", {}) for output in outputs)

@@ -380,7 +380,8 @@ def answering(run: Run, baseline: Run | None = None) -> list[str]:
 
 def stored(name: str) -> nbformat.NotebookNode:
     """Return a notebook as it is installed; tests have validated it."""
-    return nbformat.v4.reads((folder() / f"{name}.ipynb").read_text(encoding="utf-8"))
+    notebook: nbformat.NotebookNode = nbformat.v4.reads((folder() / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return notebook
 
 
 def title(notebook: nbformat.NotebookNode) -> str:
