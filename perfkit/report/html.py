@@ -109,7 +109,8 @@ class _Machine:
                 if form not in self._words:
                     self._words[form] = word
                     patterns.append(begin + re.escape(form))
-        self._paths = re.compile(f"(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
+        firsts = re.escape("".join({form[0] for form in self._words}))  # most characters begin no path: they go first
+        self._paths = re.compile(f"(?=[{firsts}])(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
         self._own = [(name, re.compile(pattern), word) for name, pattern, word in _own_names()]
 
     def text(self, text: str) -> str:
