@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -77,8 +77,7 @@ class Table:
 
     @cached_property
     def _empty(self) -> pd.DataFrame:
-        columns = {column.name: _nothing(column.dtype) for column in self.columns}
-        return pd.DataFrame(columns, index=pd.RangeIndex(0))
+        return pd.DataFrame({column.name: _NOTHING[column.dtype] for column in self.columns}, index=pd.RangeIndex(0))
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` as this table: ordered, cast, sorted and checked; SchemaError lists all mismatches at once.
@@ -269,11 +268,6 @@ def _legal(least: float, most: float) -> str:
     return f"at most {most:g}" if least == -INFINITY else f"{least:g} to {most:g}"
 
 
-@cache
-def _nothing(dtype: str) -> pd.Series:
-    return _cast(pd.Series([], dtype=object), dtype)
-
-
 def _cast(values: pd.Series, dtype: str) -> pd.Series:
     """Cast without loss or raise SchemaError saying which value would change."""
     if str(values.dtype) == dtype:
@@ -309,6 +303,9 @@ def _first_changed(values: pd.Series, dtype: str, cast: pd.Series | None = None)
     elif cast is not None and values.dtype.kind in "iu":
         wrong |= (numbers > 2**53) | (numbers < -(2**53))
     return f"{values[wrong].iloc[0]} would change" if wrong.any() else ""
+
+
+_NOTHING = {dtype: _cast(pd.Series([], dtype=object), dtype) for dtype in DTYPES}  # a column without rows
 
 
 def _sorted(columns: dict[str, pd.Series], keys: list[str]) -> pd.DataFrame:

@@ -279,18 +279,12 @@ def pages(
 
 def _mapped(notebook: NotebookNode, change: Callable[[str, str], str]) -> NotebookNode:
     """Return a copy of a notebook in which the HTML of outputs is what `change` makes of it and of the cell's id."""
-    cells = []
-    for cell in notebook.cells:
-        made = NotebookNode(cell, metadata=NotebookNode(cell.metadata))
-        if outputs := cell.get("outputs"):
-            made["outputs"] = [
-                NotebookNode(one, data=NotebookNode(one.data)) if "text/html" in one.get("data", {}) else one
-                for one in outputs
-            ]
-        for data in (output.get("data", {}) for output in made.get("outputs", [])):
-            if "text/html" in data:
-                data["text/html"] = change("".join(data["text/html"]), str(cell.get("id")))
-        cells.append(made)
+    cells = [NotebookNode(cell, metadata=NotebookNode(cell.metadata)) for cell in notebook.cells]
+    for cell in (cell for cell in cells if cell.get("outputs")):
+        cell["outputs"] = [NotebookNode(one) for one in cell.outputs]
+        for output in (one for one in cell.outputs if "text/html" in one.get("data", {})):
+            html = change("".join(output.data["text/html"]), str(cell.get("id")))
+            output["data"] = NotebookNode({**output.data, "text/html": html})
     return NotebookNode(notebook, cells=cells)
 
 

@@ -209,7 +209,6 @@ def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
     """
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when imported: a kernel ends with its parent
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # nobody debugs: each kernel would import it, slowly
-    from ipykernel import debugger as debugger
     from ipykernel import kernelapp
 
     for name in modules:
@@ -403,7 +402,9 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     ]
     distinct = [run for number, run in enumerate(runs) if "profile" in run and run not in runs[:number]]
     kernels = _Kernels(dict.fromkeys(part for each in parts.values() for part in each), distinct)
-    import_module("papermill.execute").write_ipynb = _write  # type: ignore[attr-defined]
+    running: Any = import_module("papermill.execute")
+    write = import_module("papermill.iorw").write_ipynb  # makes the text, which takes long, also for no path
+    running.write_ipynb = lambda notebook, path: path and write(notebook, path)
 
     def one(name: str) -> Executed:
         try:
@@ -417,12 +418,6 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
             return dict(zip(names, pool.map(one, names), strict=True))
         finally:
             kernels.end()
-
-
-def _write(notebook: nbformat.NotebookNode, path: str | None) -> None:
-    """Write a notebook as papermill does; without a path papermill makes its text nevertheless, which takes long."""
-    if path:
-        import_module("papermill.iorw").write_ipynb(notebook, path)
 
 
 def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Executed:

@@ -278,13 +278,12 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
                 silent.clear()
             cells.append(cell)
     following = [*cells[1:], None]
-    kept = [c for c, after in zip(cells, following, strict=True) if not _is_idle_heading(c, after)]
+    kept = [  # without headings that may go where nothing is below them: what follows is prose or the end
+        cell
+        for cell, after in zip(cells, following, strict=True)
+        if (after and after.cell_type != "markdown") or OPTIONAL not in cell.metadata.get("tags", [])
+    ]
     return nbformat.NotebookNode(notebook, cells=kept)
-
-
-def _is_idle_heading(cell: nbformat.NotebookNode, after: nbformat.NotebookNode | None) -> bool:
-    """Say whether a heading has nothing below it: its tag allows that, and what follows is prose or the end."""
-    return OPTIONAL in cell.metadata.get("tags", []) and (after is None or after.cell_type == "markdown")
 
 
 def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
