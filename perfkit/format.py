@@ -95,7 +95,7 @@ def percent(frac: float) -> str:
 def printable(text: object, limit: int) -> str:
     """Return foreign text on one line of at most `limit` characters; what rearranges or breaks text becomes �."""
     head = " ".join(str(text)[: 4 * limit].split())
-    shown = "".join(c if c.isprintable() else "�" for c in head)
+    shown = head if head.isprintable() else "".join(c if c.isprintable() else "�" for c in head)
     return shown if len(shown) <= limit and len(str(text)) <= 4 * limit else f"{shown[: limit - 1]}…"
 
 

@@ -77,7 +77,7 @@ class Table:
 
     @cached_property
     def _empty(self) -> pd.DataFrame:
-        return self.make(pd.DataFrame({name: [] for name in self.column_names}))
+        return pd.DataFrame({column.name: _NOTHING[column.dtype] for column in self.columns}, index=pd.RangeIndex(0))
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return `frame` as this table: ordered, cast, sorted and checked; SchemaError lists all mismatches at once.
@@ -303,6 +303,9 @@ def _first_changed(values: pd.Series, dtype: str, cast: pd.Series | None = None)
     elif cast is not None and values.dtype.kind in "iu":
         wrong |= (numbers > 2**53) | (numbers < -(2**53))
     return f"{values[wrong].iloc[0]} would change" if wrong.any() else ""
+
+
+_NOTHING = {dtype: _cast(pd.Series([], dtype=object), dtype) for dtype in DTYPES}  # a column without rows
 
 
 def _sorted(columns: dict[str, pd.Series], keys: list[str]) -> pd.DataFrame:

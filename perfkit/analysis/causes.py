@@ -209,6 +209,7 @@ def _explained(
     api, name = (frame["name"] for frame in tables[:2])
     # What is inside the first, the first or second, the first to third, ... of the details.
     cover, inside = Intervals(*[np.zeros(0, np.int64)] * 3), [np.zeros(len(start), np.int64)]
+    calls = np.zeros(len(on_cpu.row), bool)
     for intervals, names, fulfils in (
         (on_cpu, api, is_sync),
         (on_cpu, api, is_launch),
@@ -219,9 +220,14 @@ def _explained(
         (in_system, tables[2]["name"], bool),
     ):
         keep = where(names, fulfils)[intervals.row]
-        of_detail = union(intervals.start[keep], intervals.end[keep])
-        cover = merge(cover, of_detail)
-        inside.append(covered(cover, first, last) if len(of_detail.start) else inside[-1])
+        if intervals is on_cpu:
+            keep &= ~calls
+            calls |= keep
+        if keep.any():
+            every = calls if intervals is on_cpu else keep
+            of_detail = union(intervals.start[every], intervals.end[every])
+            cover = of_detail if intervals is on_cpu else merge(cover, of_detail)
+        inside.append(covered(cover, first, last) if keep.any() else inside[-1])
     parts = np.diff(np.vstack([*inside, called - start]), axis=0)
     of_api, of_range = (np.append(names.cat.codes.to_numpy(), -1) for names in (api, name))
     return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])

@@ -271,12 +271,12 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
     step = np.repeat([1, -1], [len(launched), len(leading)])
     of, time, depth = _running(np.r_[stream[launched], stream[leading]], time, step)
-    negative = np.zeros(len(kernels) + 1, bool)
+    negative, row = np.zeros(streams := int(stream.max(initial=-1)) + 1, bool), np.zeros(streams, np.int64)
     negative[of[depth < 0]] = True
-    row = np.zeros(len(kernels), np.int64)
     row[stream] = np.arange(len(stream))
-    steps = kernels[STREAM_KEYS].take(row[of]).reset_index(drop=True)
-    return _within(steps.assign(time_ns=time, depth=depth, complete=~negative[of]), of, window)
+    keys = {key: kernels[key].to_numpy()[row][of] for key in STREAM_KEYS}
+    steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": ~negative[of]}, copy=False)
+    return _within(steps, of, window)
 
 
 def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
@@ -285,9 +285,10 @@ def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
     order = np.argsort(position, kind="stable")
     position, stream, depth = position[order], stream[order], np.cumsum(step[order])
     begin = np.searchsorted(stream, np.arange(int(stream.max(initial=-1)) + 1))
-    depth = depth - np.r_[0, depth][begin][stream]
+    before = np.where(begin > 0, depth[begin - 1], 0)
     last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
-    return stream[last], time[order][last], depth[last]
+    stream = stream[last]
+    return stream, time[order[last]], depth[last] - before[stream]
 
 
 def _within(steps: pd.DataFrame, stream: Int, window: Window | None) -> pd.DataFrame:

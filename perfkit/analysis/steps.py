@@ -144,8 +144,10 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
     last kernel. Launches are joined on (rank, process, correlation).
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    work = kernels[call >= 0][["rank", "start_ns", "dur_ns"]].reset_index(drop=True)
-    work = work.assign(end_ns=work["start_ns"] + work["dur_ns"], at=api_calls["start_ns"].to_numpy()[call[call >= 0]])
+    launched = call >= 0
+    rank, start, dur = (kernels[name].to_numpy()[launched] for name in ("rank", "start_ns", "dur_ns"))
+    at = api_calls["start_ns"].to_numpy()[call[launched]]
+    work = pd.DataFrame({"rank": rank, "start_ns": start, "end_ns": start + dur, "at": at}, copy=False)
     begun = STEPS.check(steps)[["rank", "start_ns"]].rename(columns={"start_ns": "at"}).assign(place=steps.index)
     of = pd.merge_asof(work.sort_values("at"), begun.sort_values("at"), on="at", by="rank").groupby("place")
     first, last = (times.reindex(steps.index) for times in (of["start_ns"].min(), of["end_ns"].max()))

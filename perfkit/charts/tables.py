@@ -213,7 +213,7 @@ def _title(name: str, suffix: str = "") -> str:
 
 
 def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
-    return [MISSING if pd.isna(value) else shown(value) for value in values]
+    return [MISSING if lacks else shown(value) for value, lacks in zip(values, values.isna(), strict=True)]
 
 
 def _text(value: object) -> str:
@@ -335,12 +335,12 @@ def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, to
 def _cells(values: pd.Series, made: Cells) -> list[str]:
     """Return the cells with what they are sorted by, or found by."""
     if made.numeric:
-        keys = ["" if pd.isna(value) else str(value) for value in values]
+        keys = ["" if lacks else str(value) for value, lacks in zip(values, values.isna(), strict=True)]
         return [f'<td class="n" data-order="{key}">{cell}</td>' for key, cell in zip(keys, made.cells, strict=True)]
     if pd.api.types.is_bool_dtype(values):
         return [f"<td>{cell}</td>" for cell in made.cells]
     # DataTables reads what it searches as HTML once more, hence the second escape.
-    texts = [escape(escape(MISSING if pd.isna(value) else printable(value, LONG))) for value in values]
+    texts = _each(values, lambda value: escape(escape(printable(value, LONG))))
     return [f'<td data-search="{key}">{cell}</td>' for key, cell in zip(texts, made.cells, strict=True)]
 
 

@@ -149,10 +149,10 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     if view.launches.empty:
         question = "Which roof limits the longest kernels, and do they use tensor cores?"
         asked.append(COUNTERS if view.run.stalls.empty else replace(COUNTERS, question=question))
-    metrics = view.samples["metric"].astype("string")
-    if len(view.all_kernels) and not metrics.str.startswith(("sm_clock", "gpc_clock", "throttled_")).any():
+    metrics = {str(metric) for metric in view.samples["metric"].unique()}
+    if len(view.all_kernels) and not any(m.startswith(("sm_clock", "gpc_clock", "throttled_")) for m in metrics):
         asked.append(CLOCK)
-    if not metrics.eq("training_flops_per_s").any() and (unknown := job.refusal(view, figures(view), peaks=peaks)):
+    if "training_flops_per_s" not in metrics and (unknown := job.refusal(view, figures(view), peaks=peaks)):
         asked.append(unknown)
     asked += machine.refusals(view, peaks=peaks)
     return [replace(a, record=AMD.get(a.record, a.record)) for a in asked] if is_amd(view) else asked

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import roofline, steps
+from perfkit.analysis import steps
 from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
@@ -20,6 +20,7 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.kernels import points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import few
@@ -65,9 +66,9 @@ def _reduced(view: Selection) -> bool:
     """Almost all matrix work runs in 16 or 8 bits: by the timeline's kernels, else by the counters of launches."""
     if len(view.kernels):
         return bool(mixed(formats(view)).reduced_frac >= MOST)
-    points = roofline.points(view.launches, view.counters).dropna(subset=["flops"])
-    sixteen = where(points["precision"], re.compile("fp16|bf16|fp8|int8").search)
-    return _share(pd.Series(sixteen), points["flops"]) >= MOST
+    split = points(view).dropna(subset=["flops"])
+    sixteen = where(split["precision"], re.compile("fp16|bf16|fp8|int8").search)
+    return _share(pd.Series(sixteen), split["flops"]) >= MOST
 
 
 def _no_matrix(view: Selection) -> bool:
@@ -94,8 +95,8 @@ def _library_kernels(view: Selection) -> bool:
 
 def _full_grid(view: Selection) -> bool:
     """Half of the measured time belongs to launches whose grid fills the GPU at least once."""
-    points = roofline.points(view.launches, view.counters).drop_duplicates(["rank", "gpu", "launch"])
-    return _share(points["waves"] >= 1, points["dur_ns"]) >= HALF
+    split = points(view).drop_duplicates(["rank", "gpu", "launch"])
+    return _share(split["waves"] >= 1, split["dur_ns"]) >= HALF
 
 
 def _full_occupancy(view: Selection) -> bool:

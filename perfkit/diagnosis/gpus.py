@@ -179,7 +179,7 @@ def slow(view: Selection) -> Slow | None:
 def spread(view: Selection) -> Spread | None:
     """Return how long GPUs wait in communication for the one that waits least; None where they do not communicate."""
     inside = cut(view.kernels, view.window)
-    of_gpu = inside[inside["family"] == "communication"].groupby(GPU)
+    of_gpu = inside.loc[inside["family"] == "communication", [*GPU, "dur_ns"]].groupby(GPU)
     counts = of_gpu.size()
     if len(counts) < 2 or unrecorded(view) or counts.max() - counts.min() > SAME_COUNT * counts.max():
         return None
@@ -200,16 +200,17 @@ def spread(view: Selection) -> Spread | None:
 def _matched(view: Selection) -> pd.DataFrame | None:
     """Return `timeline.breakdown` in which each collective is only its waiting; None if GPUs have different ones."""
     kernels, communicates = view.kernels, view.kernels["family"].eq("communication")
-    of_gpu = kernels[communicates].groupby([*GPU, "full_name"], observed=True)
+    each = kernels.loc[communicates, [*GPU, "full_name", "dur_ns"]]
+    of_gpu = each.groupby([*GPU, "full_name"], observed=True)
     of_name = of_gpu.size().groupby(level="full_name", observed=True)
-    if of_name.nunique().gt(1).any() or of_name.size().ne(kernels[communicates].groupby(GPU).ngroups).any():
+    if of_name.nunique().gt(1).any() or of_name.size().ne(each.groupby(GPU).ngroups).any():
         return None
-    each = kernels[communicates].assign(place=of_gpu.cumcount())
+    each = each.assign(place=of_gpu.cumcount())
     transfer = each.groupby(["full_name", "place"], observed=True)["dur_ns"].transform("min")
-    waits = kernels.assign(dur_ns=kernels["dur_ns"].sub(transfer, fill_value=0).where(communicates, kernels["dur_ns"]))
-    return timeline.breakdown(
-        waits.astype({"dur_ns": "int64"}), view.copies, window=view.measured, others=view.other_kernels
-    )
+    waits, dur = kernels.copy(deep=False), kernels["dur_ns"].to_numpy().copy()
+    dur[communicates.to_numpy()] -= transfer.fillna(0).to_numpy("int64")
+    waits["dur_ns"] = dur
+    return timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
 
 
 def waiting(view: Selection) -> float:

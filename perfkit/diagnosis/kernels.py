@@ -39,21 +39,26 @@ class Roofline:
 
 
 @kept
+def points(view: Selection) -> pd.DataFrame:
+    """Return the roofline points of the measured launches of a selection."""
+    return roofline.points(view.launches, view.counters)
+
+
+@kept
 def roof(view: Selection, *, peaks: str = "") -> Roofline:
     """Return the roofline of the measured launches of a selection.
 
     The roofs are those of the user's file of peaks, else of the data sheet of the GPU that the report names, else those
     measured in the report itself. There is no default GPU.
     """
-    points = roofline.points(view.launches, view.counters)
     name = next(iter(view.devices["name"]), "")
     sheet = hardware.peaks(name, table=hardware.load_peaks(peaks) if peaks else None)
     source = f"dense peaks of the {sheet.name} data sheet" if sheet else "measured in the report, at its own clock"
     try:
         ceilings = roofline.ceilings(view.launches, view.counters, peaks=sheet)
     except PerfkitError as e:
-        return Roofline(roofline.bound(points), None, str(e))
-    return Roofline(roofline.bound(points, ceilings), ceilings, source)
+        return Roofline(roofline.bound(points(view)), None, str(e))
+    return Roofline(roofline.bound(points(view), ceilings), ceilings, source)
 
 
 def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
@@ -68,18 +73,18 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         covered = dossier.covered(joined)
         definition = "share of the timeline's kernel time that measured kernels take"
         yield Figure("measured_frac", "Kernel time measured", covered, "1", definition, "dossier.covered")
-    points, source = roofline.points(launches, view.counters), "LAUNCHES; roofline.points"
-    once = points.drop_duplicates(["rank", "gpu", "launch"])
+    split, source = points(view), "LAUNCHES; roofline.points"
+    once = split.drop_duplicates(["rank", "gpu", "launch"])
     # Where the tensor pipe worked and its operations were not counted, the counted ones are not all.
     partly = launches[(launches["tensor_frac"] >= WORKING) & launches["tensor_flops"].isna()]
-    points["flops"] = points["flops"].mask(points["launch"].isin(partly["launch"]))
+    split = split.assign(flops=split["flops"].mask(split["launch"].isin(partly["launch"])))
     sums = (
         ("flops", "FLOP counted", "FLOP"),
         ("dram_bytes", "DRAM traffic", "bytes"),
         ("dur_ns", "Measured time", "ns"),
     )
     for column, label, unit in sums:
-        values = (points if column == "flops" else once)[column]
+        values = (split if column == "flops" else once)[column]
         if values.notna().any():
             total = float(values.sum())
             definition = "sum over measured launches"
@@ -88,10 +93,10 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
             yield Figure(f"measured_{column}", label, total, unit, definition, source)
     # Performance and intensity of all launches together: sums first, one quotient last. A launch whose operations were
     # not counted is in neither sum.
-    of_launch = points["flops"].notna().groupby([points[key] for key in ("rank", "gpu", "launch")]).transform("max")
+    of_launch = split["flops"].notna().groupby([split[key] for key in ("rank", "gpu", "launch")]).transform("max")
     with_flops = once[of_launch.loc[once.index]]
     left_out = len(once) - len(with_flops)
-    counted, time, moved = points["flops"].sum(), with_flops["dur_ns"].sum(), with_flops["dram_bytes"].sum()
+    counted, time, moved = split["flops"].sum(), with_flops["dur_ns"].sum(), with_flops["dram_bytes"].sum()
     if counted and time:
         definition = "FLOP of the measured launches per second of their time"
         definition += f"; without {left_out} launches that lack a count of operations" if left_out else ""

@@ -128,10 +128,10 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     `usual_ns` is the median length of the later launches; where there are none a call that loads lasts 1 ms at least.
     """
     call = started_by(kernels, api_calls)
-    launched, calls = kernels[call >= 0], api_calls.iloc[call[call >= 0]]
-    of = {name: calls[name].to_numpy() for name in ("process", "start_ns", "dur_ns")}
-    each = pd.DataFrame({"row": call[call >= 0], "rank": launched["rank"].to_numpy(), **of})
-    each = each.assign(correlation=launched["correlation"].to_numpy(), name=launched["full_name"].cat.codes.to_numpy())
+    launched, row = call >= 0, call[call >= 0]
+    of = {name: api_calls[name].to_numpy()[row] for name in ("process", "start_ns", "dur_ns")}
+    of |= {name: kernels[name].to_numpy()[launched] for name in ("rank", "correlation")}
+    each = pd.DataFrame({"row": row, **of, "name": kernels["full_name"].cat.codes.to_numpy()[launched]}, copy=False)
     each = each.sort_values("start_ns", kind="stable")
     is_first = ~each.duplicated(["rank", "process", "name"])
     usual = each.loc[~is_first, "dur_ns"].median() if not is_first.all() else FIRST_NS

@@ -315,9 +315,8 @@ def figure_table(figures: dict[str, Figure], ids: Iterable[str] = (), *, cell: s
 def decisions(figures: Mapping[str, Figure], findings: Iterable[Finding], *tables: str) -> pd.DataFrame:
     """Return each rule whose first table is one of `tables` and whose figure is known: what it says, and what to do."""
     told, rows = {f.rule: f for f in findings}, []
-    for rule in rules().values():
-        known = next((f for each in rule.evidence for i, f in figures.items() if fnmatch(i, each)), None)
-        if known and rule.needs[0].split("|")[0] in tables:
+    for rule in (rule for rule in rules().values() if rule.needs[0].split("|")[0] in tables):
+        if known := next((f for each in rule.evidence for i, f in figures.items() if fnmatch(i, each)), None):
             finding = told.get(rule.name)
             meaning = finding.title if finding else f"Target: {rule.target}"
             steps = [step for steps in finding.advice.values() for step in steps] if finding else []

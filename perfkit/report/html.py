@@ -21,7 +21,7 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.metadata import version
@@ -109,7 +109,8 @@ class _Machine:
                 if form not in self._words:
                     self._words[form] = word
                     patterns.append(begin + re.escape(form))
-        self._paths = re.compile(f"(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
+        firsts = re.escape("".join({form[0] for form in self._words}))  # most characters begin no path: they go first
+        self._paths = re.compile(f"(?=[{firsts}])(?P<path>{'|'.join(patterns)}){_END}") if patterns else None
         self._own = [(name, re.compile(pattern), word) for name, pattern, word in _own_names()]
 
     def text(self, text: str) -> str:
@@ -211,7 +212,7 @@ def _exporter(*, lowered: int) -> HTMLExporter:
         default_preprocessors=[],
         filters={
             "highlight_code": highlight(pygments_lexer="ipython3"),
-            "demoted": partial(_demoted, levels=lowered),
+            "demoted": lambda text: _HEADING.sub(lambda one: f"<{one[1]}h{int(one[2]) + lowered}", text),
             "escaped_markdown": _escaped_markdown,
             "script_json": _script_json,
             "alternative": _alternative,
@@ -221,11 +222,15 @@ def _exporter(*, lowered: int) -> HTMLExporter:
     return exporter
 
 
+# A notebook that nbconvert need not copy whole, three times: the template changes nothing in it.
+_Unchanged: Any = type("_Unchanged", (nbformat.NotebookNode,), {"__deepcopy__": lambda self, memo: self})
+
+
 def _section(exporter: HTMLExporter, number: int, title: str, notebook: NotebookNode) -> _Section:
     from nbconvert import TemplateExporter
 
     # The exporter's own function parses all HTML once more, which takes seconds, for what the template writes itself.
-    body, _ = TemplateExporter.from_notebook_node(exporter, notebook)
+    body, _ = TemplateExporter.from_notebook_node(exporter, _Unchanged(notebook))
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     failed = any(output.output_type == "error" for output in outputs)
     charts = any(MIME in output.get("data", {}) for output in outputs)
@@ -233,11 +238,6 @@ def _section(exporter: HTMLExporter, number: int, title: str, notebook: Notebook
     prose = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
     question = found[1] if (found := _QUESTION.match(prose)) else ""
     return _Section(f"section-{number}", title, question, body, failed, charts, tables)
-
-
-def _demoted(html: str, *, levels: int) -> str:
-    """Lower headings by some levels: a page has one h1."""
-    return _HEADING.sub(lambda found: f"<{found[1]}h{int(found[2]) + levels}", html)
 
 
 def _escaped_markdown(text: str) -> str:

@@ -184,8 +184,8 @@ def cells(found: Iterable[tuple[str, nbformat.NotebookNode]]) -> list[Cell]:
 @cache
 def stored() -> tuple[Cell, ...]:
     """Return the cells of the notebooks as they are stored; copies for a person keep their ids."""
-    paths = ((name, notebooks.folder() / f"{name}.ipynb") for name in notebooks.NOTEBOOKS)
-    return tuple(cells((name, nbformat.read(path, as_version=4)) for name, path in paths if path.is_file()))
+    there = (name for name in notebooks.NOTEBOOKS if (notebooks.folder() / f"{name}.ipynb").is_file())
+    return tuple(cells((name, notebooks.stored(name)) for name in there))
 
 
 def presented(executed: Mapping[str, nbformat.NotebookNode], kept: Mapping[str, nbformat.NotebookNode]) -> list[Cell]:
@@ -279,12 +279,13 @@ def pages(
 
 def _mapped(notebook: NotebookNode, change: Callable[[str, str], str]) -> NotebookNode:
     """Return a copy of a notebook in which the HTML of outputs is what `change` makes of it and of the cell's id."""
-    made: NotebookNode = nbformat.from_dict(notebook)
-    for cell in made.cells:
-        for data in (output.get("data", {}) for output in cell.get("outputs", [])):
-            if "text/html" in data:
-                data["text/html"] = change("".join(data["text/html"]), str(cell.get("id")))
-    return made
+    cells = [NotebookNode(cell, metadata=NotebookNode(cell.metadata)) for cell in notebook.cells]
+    for cell in (cell for cell in cells if cell.get("outputs")):
+        cell["outputs"] = [NotebookNode(one) for one in cell.outputs]
+        for output in (one for one in cell.outputs if "text/html" in one.get("data", {})):
+            html = change("".join(output.data["text/html"]), str(cell.get("id")))
+            output["data"] = NotebookNode({**output.data, "text/html": html})
+    return NotebookNode(notebook, cells=cells)
 
 
 # Which notebook goes on where a finding leaves off: a pattern of its rule, the notebook, and what to see there.

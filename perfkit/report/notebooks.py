@@ -208,10 +208,13 @@ def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
     how the kernel ended; null if there is none, or it has not ended. For `Server`; a request and an answer are a line.
     """
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when imported: a kernel ends with its parent
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # nobody debugs: each kernel would import it, slowly
     from ipykernel import kernelapp
 
     for name in modules:
         import_module(f"perfkit.{name}")
+    if "charts" in modules:
+        import_module("perfkit.charts.theme").trust()
     sys.path[:] = path
     with socket.socket(fileno=peer) as connection, connection.makefile("rw", encoding="ascii") as lines:
         _prepare(json.loads(lines.readline()))
@@ -374,6 +377,12 @@ def answering(run: Run, baseline: Run | None = None) -> list[str]:
     return [name for name, needs in NOTEBOOKS.items() if not needs or tables & set(needs)]
 
 
+def stored(name: str) -> nbformat.NotebookNode:
+    """Return a notebook as it is installed; tests have validated it."""
+    notebook: nbformat.NotebookNode = nbformat.v4.reads((folder() / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return notebook
+
+
 def title(notebook: nbformat.NotebookNode) -> str:
     """Return the notebook's first heading, which is the question it answers."""
     return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
@@ -393,6 +402,9 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     ]
     distinct = [run for number, run in enumerate(runs) if "profile" in run and run not in runs[:number]]
     kernels = _Kernels(dict.fromkeys(part for each in parts.values() for part in each), distinct)
+    running: Any = import_module("papermill.execute")
+    write = import_module("papermill.iorw").write_ipynb  # makes the text, which takes long, also for no path
+    running.write_ipynb = lambda notebook, path: path and write(notebook, path)
 
     def one(name: str) -> Executed:
         try:
@@ -414,11 +426,10 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
     from nbclient.exceptions import DeadKernelError
     from zmq import ZMQError
 
-    stored = folder() / f"{name}.ipynb"
     logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
     try:
         executed: nbformat.NotebookNode = papermill.execute_notebook(
-            stored,
+            folder() / f"{name}.ipynb",
             None,  # written when the report is: a full disk is the report's problem, not the notebook's
             _accepted(name, parameters),
             progress_bar=False,
@@ -442,15 +453,14 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
 
 def _accepted(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return those parameters that a notebook has."""
-    cells = nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells
-    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    sources = [cell.source for cell in stored(name).cells if "parameters" in cell.metadata.get("tags", [])]
     accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
     return {key: value for key, value in parameters.items() if key in accepted}
 
 
 def _imported(name: str) -> list[str]:
-    code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
-    return [part.strip() for source in code for line in _IMPORTED.findall(source) for part in line.split(",")]
+    lines = (line for cell in stored(name).cells for line in _IMPORTED.findall(cell.source))
+    return [part.strip() for line in lines for part in line.split(",")]
 
 
 def end(process: subprocess.Popen[Any] | Forked) -> None:

@@ -262,9 +262,8 @@ def pictures(notebook: nbformat.NotebookNode) -> list[str]:
 
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
     """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables."""
-    shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
     cells, silent = [], []
-    for cell in shown.cells:
+    for cell in map(nbformat.NotebookNode, notebook.cells):
         tags = cell.metadata.get("tags", [])
         needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
         is_answered = all(set(names) & set(tables) for names in needs)
@@ -279,18 +278,17 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
                 silent.clear()
             cells.append(cell)
     following = [*cells[1:], None]
-    shown.cells = [c for c, after in zip(cells, following, strict=True) if not _is_idle_heading(c, after)]
-    return shown
-
-
-def _is_idle_heading(cell: nbformat.NotebookNode, after: nbformat.NotebookNode | None) -> bool:
-    """Say whether a heading has nothing below it: its tag allows that, and what follows is prose or the end."""
-    return OPTIONAL in cell.metadata.get("tags", []) and (after is None or after.cell_type == "markdown")
+    kept = [  # without headings that may go where nothing is below them: what follows is prose or the end
+        cell
+        for cell, after in zip(cells, following, strict=True)
+        if (after and after.cell_type != "markdown") or OPTIONAL not in cell.metadata.get("tags", [])
+    ]
+    return nbformat.NotebookNode(notebook, cells=kept)
 
 
 def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
     """Return what stands on the page for a notebook that failed: its title, and the error."""
-    stored = nbformat.read(notebooks.folder() / f"{name}.ipynb", as_version=4)
+    stored = notebooks.stored(name)
     error = nbformat.v4.new_output("error", ename=failure.error, evalue=failure.message, traceback=[])
     cells = [
         nbformat.v4.new_markdown_cell(f"# {notebooks.title(stored)}"),

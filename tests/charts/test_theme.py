@@ -93,6 +93,20 @@ def test_importing_the_charts_changes_nothing_in_altair() -> None:
     assert ["default", "default"] == done.stdout.split()
 
 
+def test_a_process_that_checks_no_chart_draws_the_same() -> None:
+    drawn = "import json; from perfkit.charts import theme; chart = theme.nothing('No kernels', 'None ran.')\n"
+    drawn += "{}; print(json.dumps(chart.to_dict(), sort_keys=True))"
+    wrong = "from perfkit.charts import theme; import altair as alt; {}; alt.Axis(ticks='wrong').to_dict()"
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    checking, trusting = run(drawn.format("pass")), run(drawn.format("theme.trust()"))
+    assert (0, 0) == (checking.returncode, trusting.returncode)
+    assert checking.stdout == trusting.stdout
+    assert [1, 0] == [run(wrong.format(what)).returncode for what in ("pass", "theme.trust()")]
+
+
 @pytest.mark.parametrize("again", [theme.register, theme.follow_cells])
 def test_a_renderer_of_the_user_stays(again: Callable[[], object]) -> None:
     theme.register()
