@@ -107,14 +107,14 @@ class Levels:
 
     def __init__(self, chooser: Chooser, changed: Callable[[], None]) -> None:
         self._chooser, self.run, self.lanes, self._changed = chooser, chooser.run, chooser.lanes, changed
-        self._is_large = len(self.run.kernels) > MANY
+        self.is_large = len(self.run.kernels) > MANY
         self._launching = Later(lambda: Launching(self.run.api_calls))
         self._sources = {name: Later(partial(self._sorted, name)) for name in BESIDE}
         self._streams: dict[tuple[tuple[int, ...], ...], tuple[pd.DataFrame, int]] = {}
         self._lanes: dict[tuple[tuple[Any, ...], ...], pd.DataFrame] = {}  # those drawn last
         self.opened: tuple[str, ...] = ()  # labels of lanes of several streams that are seen one by one, too
         self.is_lacking = False
-        if self._is_large:
+        if self.is_large:
             self._launching.soon()  # the first close look asks for it
 
     @cached_property
@@ -127,7 +127,7 @@ class Levels:
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""
-        table = later.soon() if self._is_large else later.now()
+        table = later.soon() if self.is_large else later.now()
         if later.failed:
             return printable(str(later.failed), LONGEST_REASON)
         if table is not None:
@@ -245,6 +245,7 @@ class Zoomable:
 
     def __init__(self, explorer: Chooser) -> None:
         self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)
+        self._dossier: Later[pd.DataFrame] | None = None  # of the kernel clicked last
         self._awaited: dict[str, Any] = {}  # what was clicked before what is known of it was read
         self._drawn: tuple[Any, ...] = ()
         self._spans, self._tables = empty(SPANS), np.zeros(0, object)  # what is drawn one by one, and the table of each
@@ -400,11 +401,22 @@ class Zoomable:
         else:
             shown = {}
         self._tell(shown)
-        self.picture.chosen = picked
+        self.picture.chosen, self._dossier = picked, None
         if table == "OPERATIONS" and number >= 0:  # which takes seconds of millions of launches
             name = str(self.explorer.run.kernels["name"].iloc[number])
             every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
-            self._tell({**shown, every: self.levels.dossiers.of(name, seen, self.window)})
+            self._dossier = later = Later(partial(self.levels.dossiers.of, name, seen, self.window))
+            tell = partial(self._tell_all, later, shown, every)
+            if self.levels.is_large:  # the next gesture does not wait for it
+                later.soon()
+            if not self.levels.is_large or not later.then(tell):
+                later.now()
+                tell()
+
+    def _tell_all(self, later: Later[pd.DataFrame], shown: dict[str, pd.DataFrame], every: str) -> None:
+        """Add the launches of a kernel to what is shown, unless something else was clicked since."""
+        if self._dossier is later and later.made is not None:
+            self._tell({**shown, every: later.made})
 
     def _tell(self, shown: dict[str, pd.DataFrame]) -> None:
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
