@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import dossier as dossiers
-from perfkit.analysis.causes import Axis, numbered_together, started_by, where
+from perfkit.analysis.causes import Axis, numbered_together, where
 from perfkit.analysis.intervals import Int, Window, cut, union
 from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.format import duration
@@ -93,9 +93,12 @@ class Matches:
         return place, (int(self.start[place]), int(self.start[place] + self.dur[place]))
 
 
-def matches(run: Run, asked: Query, seen: Selection) -> Matches:
-    """Return what matches in the tables of a run, on the chosen ranks and GPUs."""
+def matches(run: Run, asked: Query, seen: Selection, launching: Launching | None = None) -> Matches:
+    """Return what matches in the tables of a run, on the chosen ranks and GPUs; `launching`: its calls, if sorted."""
     rows = {name: _matching(run, name, asked, seen) for name in TABLES}
+    if asked.within:
+        within = _Within(run, asked.within, launching)
+        rows = {name: found[within.says(run.table(name), found)] for name, found in rows.items()}
     start, dur = (
         np.concatenate([run.table(name)[column].to_numpy(np.int64)[found] for name, found in rows.items()])
         for column in ("start_ns", "dur_ns")
@@ -143,30 +146,40 @@ def _matching(run: Run, table: str, asked: Query, seen: Selection) -> Int:
     dur = frame["dur_ns"].to_numpy()
     tests += [dur > asked.least] if asked.least >= 0 else []
     tests += [dur < asked.most] if asked.most < FOREVER else []
-    rows = np.flatnonzero(np.logical_and.reduce(tests)) if tests else np.arange(len(frame))
-    return rows[_inside(run, frame, rows, asked.within)] if asked.within else rows
+    return np.flatnonzero(np.logical_and.reduce(tests)) if tests else np.arange(len(frame))
 
 
-def _inside(run: Run, frame: pd.DataFrame, rows: Int, within: re.Pattern[str]) -> np.ndarray:
-    """Say which rows begin in a range whose name matches; of operations of a GPU, the call that launched them."""
-    ranges = run.ranges.loc[where(run.ranges["name"], within.search), [*THREAD, *TIME]]
-    is_there = np.ones(len(rows), bool)
-    if "thread" not in frame:
-        call = started_by(frame[["rank", "process", "correlation"]].take(rows), run.api_calls)
-        is_there = call >= 0
-        frame, rows = run.api_calls, call[is_there]
-    begun = frame[[*THREAD, "start_ns"]].take(rows)
-    places, of_range = numbered_together([begun, ranges], THREAD)
-    begin, at = (one["start_ns"].to_numpy(np.int64) for one in (ranges, begun))
-    merged = union(begin, begin + ranges["dur_ns"].to_numpy(np.int64), of_range)
-    if not len(merged.start):
-        return np.zeros(len(is_there), bool)
-    groups = 1 + int(max(places.max(initial=0), merged.group.max()))
-    axis = Axis.over(groups, at, merged.start, merged.end)
-    moment = axis.at(places, at)
-    place = np.searchsorted(axis.at(merged.group, merged.start), moment, side="right") - 1
-    is_there[is_there] = (place >= 0) & (moment < axis.at(merged.group, merged.end)[place])
-    return is_there
+class _Within:
+    """Which rows begin in a range whose name matches; of operations of a GPU, the call that launched them."""
+
+    def __init__(self, run: Run, name: re.Pattern[str], launching: Launching | None) -> None:
+        self._run, self._launching = run, launching or Launching(run.api_calls)
+        ranges = run.ranges.loc[where(run.ranges["name"], name.search), [*THREAD, *TIME]]
+        self._ranges = ranges[ranges["dur_ns"] > 0]
+
+    def says(self, frame: pd.DataFrame, rows: Int) -> np.ndarray:
+        """Say it of some rows of a table."""
+        if self._ranges.empty or not len(rows):
+            return np.zeros(len(rows), bool)
+        if "thread" in frame:
+            return (self._calls if frame is self._run.api_calls else self._begun(frame))[rows]
+        place = (frame[column].to_numpy()[rows] for column in ("rank", "process", "correlation"))
+        return np.append(self._calls, False)[self._launching.rows(*place)]
+
+    @cached_property
+    def _calls(self) -> np.ndarray:
+        return self._begun(self._run.api_calls)
+
+    def _begun(self, frame: pd.DataFrame) -> np.ndarray:
+        """Say it of all rows of a table of threads."""
+        places, of_range = numbered_together([frame, self._ranges], THREAD)
+        at, begin, dur = frame["start_ns"].to_numpy(), *(self._ranges[column].to_numpy() for column in TIME)
+        merged = union(begin, begin + dur, of_range)
+        groups = 1 + int(max(places.max(initial=0), merged.group.max()))
+        axis = Axis.over(groups, at, merged.start, merged.end)
+        moment = axis.at(places, at)
+        place = np.searchsorted(axis.at(merged.group, merged.start), moment, side="right") - 1
+        return (place >= 0) & (moment < axis.at(merged.group, merged.end)[place])
 
 
 def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, Int]:
