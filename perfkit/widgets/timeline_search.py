@@ -178,8 +178,14 @@ class _Within:
         groups = 1 + int(max(places.max(initial=0), merged.group.max()))
         axis = Axis.over(groups, at, merged.start, merged.end)
         moment = axis.at(places, at)
-        place = np.searchsorted(axis.at(merged.group, merged.start), moment, side="right") - 1
-        return (place >= 0) & (moment < axis.at(merged.group, merged.end)[place])
+        first, last = axis.at(merged.group, merged.start), axis.at(merged.group, merged.end)
+        if (moment[1:] >= moment[:-1]).all():  # thread by thread: the ranges are fewer than the rows
+            change = np.zeros(len(moment) + 1, np.int8)
+            np.add.at(change, np.searchsorted(moment, first), 1)
+            np.add.at(change, np.searchsorted(moment, last), -1)
+            return np.cumsum(change[:-1], dtype=np.int8) > 0
+        place = np.searchsorted(first, moment, side="right") - 1
+        return (place >= 0) & (moment < last[place])
 
 
 def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, Int]:
