@@ -404,9 +404,7 @@ class Zoomable:
             every = f"All launches of {elided(name, LONGEST)} in these {duration(window[1] - window[0])}"
             self._dossier = later = Later(lambda: dossiers.of(name, seen, window))
             tell = partial(self._tell_all, later, shown, every)
-            if self.levels.is_large:  # the next gesture does not wait for it
-                later.soon()
-            if not self.levels.is_large or not later.then(tell):
+            if not (self.levels.is_large and later.soon() is None and later.then(tell)):  # gestures do not wait for it
                 later.now()
                 tell()
 

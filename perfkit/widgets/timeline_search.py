@@ -74,10 +74,6 @@ class Matches:
         """The starts, ascending."""
         return np.sort(self.start, kind="stable")
 
-    @cached_property
-    def _middle(self) -> Int:
-        return self.start + self.dur // 2
-
     def says(self, table: str, rows: Int) -> np.ndarray:
         """Say which of some rows of a table match; -1 is no row."""
         found = self.rows.get(table, np.zeros(0, np.int64))
@@ -88,7 +84,9 @@ class Matches:
         """Return number and window of the match after (before, if `by` is below 0) a time; the first after the last."""
         if not len(self.start):
             return None
-        place = int(np.searchsorted(self._middle, at, side="right" if by > 0 else "left")) - (0 if by > 0 else 1)
+        place = int(np.searchsorted(self.start + self.dur // 2, at, side="right" if by > 0 else "left")) - (
+            0 if by > 0 else 1
+        )
         place %= len(self.start)
         return place, (int(self.start[place]), int(self.start[place] + self.dur[place]))
 
@@ -123,8 +121,7 @@ def counted(found: Matches) -> str:
 
 def ticks(found: Matches, window: Window, across: int = MOST_TICKS) -> Int:
     """Return the starts in a window, at most one per bin of it."""
-    first, width = window[0], max(window[1] - window[0], 1)
-    edges = np.array([first - -bin * width // across for bin in range(across)] + [window[1]], np.int64)
+    edges = np.array([window[0] + -(-n * (window[1] - window[0]) // across) for n in range(across + 1)], np.int64)
     at = np.searchsorted(found.starts, edges)
     return found.starts[at[:-1][at[:-1] < at[1:]]]
 
@@ -277,17 +274,15 @@ def _moment(ns: int) -> str:
     return f"{ns / 1e9:.9f} s"
 
 
-def _named(
-    kernels: pd.DataFrame, name: str, full_names: Sequence[str] = (), window: Window | None = None
-) -> pd.DataFrame:
-    """Return the rows of a name or of full names, near the window; each distinct text is compared once."""
-    is_named = np.zeros(len(kernels), bool)
+def _named(frame: pd.DataFrame, name: str, full_names: Sequence[str] = (), near: Window | None = None) -> pd.DataFrame:
+    """Return the rows of a name or of full names, that touch the window `near`; each distinct text is compared once."""
+    is_named = np.zeros(len(frame), bool)
     for column, texts in (("name", [name]), ("full_name", full_names)):
-        values = kernels[column].cat
+        values = frame[column].cat
         wanted = np.append(values.categories.isin(texts), False)
         if wanted.any():
             is_named |= wanted[values.codes.to_numpy()]
-    if window:
-        start, dur = (kernels[column].to_numpy() for column in TIME)
-        is_named &= (start < window[1]) & (start + dur >= window[0])
-    return kernels.take(np.flatnonzero(is_named))
+    if near:
+        start, dur = (frame[column].to_numpy() for column in TIME)
+        is_named &= (start < near[1]) & (start + dur >= near[0])
+    return frame.take(np.flatnonzero(is_named))
