@@ -220,22 +220,20 @@ def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame])
 
     Of several layers the first one that has an open frame answers; the frames of the first one are returned in order.
     """
-    asked, answers, placed = pd.concat(moments), [], []
+    asked, placed = pd.concat(moments), []
     for rows in layers:
         there, now = placed_with(frames if len(rows) == len(frames) else frames.take(rows), asked)
-        there = there._replace(row=rows[there.row])
-        order = np.argsort(now)  # neighbours in time are neighbours in memory
-        now = now[order]
-        place = np.empty(len(now), np.int64)
-        place[order] = last_open(maxima(there.end), np.searchsorted(there.start, now, side="right"), now)
-        answers.append(np.append(there.row, -1)[place].reshape(len(moments), -1))
-        placed.append(there)
+        there = there if len(rows) == len(frames) else there._replace(row=rows[there.row])
+        placed.append((there, maxima(there.end), np.append(there.row, -1), now.reshape(len(moments), -1)))
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
     for way in range(len(moments)):
-        for answer in answers:
-            row = np.where(row < 0, answer[way], row)
+        for there, levels, owner, at in placed:
+            left = np.flatnonzero(row < 0)  # most calls have an owner at once
+            left = left[np.argsort(at[way][left])]  # neighbours in time are neighbours in memory
+            now = at[way][left]
+            row[left] = owner[last_open(levels, np.searchsorted(there.start, now, side="right"), now)]
         how[(row >= 0) & (how == len(moments))] = way
-    return how, row, placed[0]
+    return how, row, placed[0][0]
 
 
 def _paths(frames: pd.DataFrame, row: Int, there: Placed | None) -> tuple[_Paths, Int]:

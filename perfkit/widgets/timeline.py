@@ -107,14 +107,14 @@ class Levels:
 
     def __init__(self, chooser: Chooser, changed: Callable[[], None]) -> None:
         self._chooser, self.run, self.lanes, self._changed = chooser, chooser.run, chooser.lanes, changed
-        self._is_large = len(self.run.kernels) > MANY
+        self.is_large = len(self.run.kernels) > MANY
         self._launching = Later(lambda: Launching(self.run.api_calls))
         self._sources = {name: Later(partial(self._sorted, name)) for name in BESIDE}
         self._streams: dict[tuple[tuple[int, ...], ...], tuple[pd.DataFrame, int]] = {}
         self._lanes: dict[tuple[tuple[Any, ...], ...], pd.DataFrame] = {}  # those drawn last
         self.opened: tuple[str, ...] = ()  # labels of lanes of several streams that are seen one by one, too
         self.is_lacking = False
-        if self._is_large:
+        if self.is_large:
             self._launching.soon()  # the first close look asks for it
 
     @cached_property
@@ -127,7 +127,7 @@ class Levels:
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""
-        table = later.soon() if self._is_large else later.now()
+        table = later.soon() if self.is_large else later.now()
         if later.failed:
             return printable(str(later.failed), LONGEST_REASON)
         if table is not None:
@@ -159,8 +159,8 @@ class Levels:
         names = self.lanes.matching(seen.pattern, seen.families) if seen.filtered else None
         count = self.lanes.count(window=window, ranks=ranks, gpus=gpus, names=names)
         counted = f"{count:,} operation{'s' if count > 1 else ''}" if count else NONE
-        streams, every = self._streams_of(tuple(ranks), tuple(gpus))
-        asked = (*map(tuple, (ranks, gpus)), self.opened)
+        asked = (tuple(ranks), tuple(gpus), self.opened)
+        streams, every = self._streams_of(*asked[:2])
         if asked not in self._lanes:
             self._lanes = {asked: arranged(streams, self.opened)}
         lanes = self._lanes[asked]
@@ -245,6 +245,7 @@ class Zoomable:
 
     def __init__(self, explorer: Chooser) -> None:
         self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)
+        self._dossier: Later[pd.DataFrame] | None = None  # of the kernel clicked last
         self._awaited: dict[str, Any] = {}  # what was clicked before what is known of it was read
         self._drawn: tuple[Any, ...] = ()
         self._spans, self._tables = empty(SPANS), np.zeros(0, object)  # what is drawn one by one, and the table of each
@@ -373,10 +374,9 @@ class Zoomable:
     def _clicked(self, gesture: dict[str, Any]) -> None:
         """Show what was clicked: an operation of a GPU, or what a call, range or operator launched."""
         drawing, seen = self.picture.drawing, self.explorer.selection
-        labels = [lane["label"] for lane in drawing["lanes"]]
+        labels, number = [lane["label"] for lane in drawing["lanes"]], int(gesture["id"])
         if seen is None or gesture["lane"] not in labels:
             return
-        number = int(gesture["id"])
         is_it = ((self._spans["lane"] == labels.index(gesture["lane"])) & (self._spans["id"] == number)).to_numpy(bool)
         if not is_it.any():
             return
@@ -387,11 +387,8 @@ class Zoomable:
             self.known.value = f"<p>{SOON}</p>"
             return
         span, table = self._spans.iloc[at], str(self._tables[at])
-        picked: dict[str, Any] = {
-            "start": int(span["start_ns"]) - self.whole[0],
-            "took": int(span["dur_ns"]),
-            "id": number,
-        }
+        start, took = int(span["start_ns"]) - self.whole[0], int(span["dur_ns"])
+        picked: dict[str, Any] = {"start": start, "took": took, "id": number}
         picked |= {"label": gesture["lane"], "name": elided(str(span["name"]), LONGEST)}
         if table == "OPERATIONS":
             shown, picked["arrow"] = self._operation(number, launching)
@@ -400,11 +397,21 @@ class Zoomable:
         else:
             shown = {}
         self._tell(shown)
-        self.picture.chosen = picked
+        self.picture.chosen, self._dossier = picked, None
         if table == "OPERATIONS" and number >= 0:  # which takes seconds of millions of launches
             name = str(self.explorer.run.kernels["name"].iloc[number])
-            every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
-            self._tell({**shown, every: self.levels.dossiers.of(name, seen, self.window)})
+            window, dossiers = self.window, self.levels.dossiers
+            every = f"All launches of {elided(name, LONGEST)} in these {duration(window[1] - window[0])}"
+            self._dossier = later = Later(lambda: dossiers.of(name, seen, window))
+            tell = partial(self._tell_all, later, shown, every)
+            if not (self.levels.is_large and later.soon() is None and later.then(tell)):  # gestures do not wait for it
+                later.now()
+                tell()
+
+    def _tell_all(self, later: Later[pd.DataFrame], shown: dict[str, pd.DataFrame], every: str) -> None:
+        """Add the launches of a kernel to what is shown, unless something else was clicked since."""
+        if self._dossier is later and later.made is not None:
+            self._tell({**shown, every: later.made})
 
     def _tell(self, shown: dict[str, pd.DataFrame]) -> None:
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
@@ -450,15 +457,15 @@ class Zoomable:
         if text.strip() and seen is not None:
             self.picture.found = {"said": "searching …", "text": text}  # of millions of rows it takes seconds
             try:
-                self._found = timeline_search.matches(self.explorer.run, timeline_search.query(text), seen)
+                asked = timeline_search.query(text)
+                self._found = timeline_search.matches(self.explorer.run, asked, seen, self.levels.launching)
             except re.error as e:
                 problem = f"{e}: no regular expression"
         self._mark(problem or (timeline_search.counted(self._found) if self._found else ""))
 
     def _mark(self, said: str | None = None) -> None:
         """Mark the matches in what is drawn."""
-        said = self.picture.found.get("said", "") if said is None else said
-        told: dict[str, Any] = {"said": said, "text": self._asked}
+        told = {"said": self.picture.found.get("said", "") if said is None else said, "text": self._asked}
         if self._found:
             ids, hit = self._spans["id"].fillna(-(2**40)).to_numpy(np.int64), np.zeros(len(self._spans), bool)
             of_gpu = self._tables == "OPERATIONS"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import dossier as dossiers
-from perfkit.analysis.causes import numbered_together, started_by
+from perfkit.analysis.causes import Axis, numbered_together, where
 from perfkit.analysis.intervals import Int, Window, cut, union
 from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.format import duration
@@ -27,6 +27,7 @@ CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
 TABLES = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS")  # that are searched
 LIMIT = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\b")
 WITHIN = re.compile(r"(?:^|\s)in\s+(\S.*)$")
+TIME = ["start_ns", "dur_ns"]
 SIZES = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 FOREVER = 2.0**62
 MOST_TICKS = 2000
@@ -68,6 +69,11 @@ class Matches:
     start: Int  # ns, of all, ascending
     dur: Int
 
+    @cached_property
+    def starts(self) -> Int:
+        """The starts, ascending."""
+        return np.sort(self.start, kind="stable")
+
     def says(self, table: str, rows: Int) -> np.ndarray:
         """Say which of some rows of a table match; -1 is no row."""
         found = self.rows.get(table, np.zeros(0, np.int64))
@@ -78,17 +84,23 @@ class Matches:
         """Return number and window of the match after (before, if `by` is below 0) a time; the first after the last."""
         if not len(self.start):
             return None
-        middle = self.start + self.dur // 2
-        place = int(np.searchsorted(middle, at, side="right" if by > 0 else "left")) - (0 if by > 0 else 1)
+        place = int(np.searchsorted(self.start + self.dur // 2, at, side="right" if by > 0 else "left")) - (
+            0 if by > 0 else 1
+        )
         place %= len(self.start)
         return place, (int(self.start[place]), int(self.start[place] + self.dur[place]))
 
 
-def matches(run: Run, asked: Query, seen: Selection) -> Matches:
-    """Return what matches in the tables of a run, on the chosen ranks and GPUs."""
+def matches(run: Run, asked: Query, seen: Selection, launching: Launching | None = None) -> Matches:
+    """Return what matches in the tables of a run, on the chosen ranks and GPUs; `launching`: its calls, if sorted."""
     rows = {name: _matching(run, name, asked, seen) for name in TABLES}
-    frames = [run.table(name)[["start_ns", "dur_ns"]].take(found) for name, found in rows.items()]
-    start, dur = (np.concatenate([f[c].to_numpy(np.int64) for f in frames]) for c in ("start_ns", "dur_ns"))
+    if asked.within:
+        within = _Within(run, asked.within, launching)
+        rows = {name: found[within.says(run.table(name), found)] for name, found in rows.items()}
+    start, dur = (
+        np.concatenate([run.table(name)[column].to_numpy(np.int64)[found] for name, found in rows.items()])
+        for column in ("start_ns", "dur_ns")
+    )
     order = np.argsort(start + dur // 2, kind="stable")
     return Matches(rows, start[order], dur[order])
 
@@ -109,54 +121,68 @@ def counted(found: Matches) -> str:
 
 def ticks(found: Matches, window: Window, across: int = MOST_TICKS) -> Int:
     """Return the starts in a window, at most one per bin of it."""
-    first, last = np.searchsorted(np.sort(found.start), window)
-    start = np.sort(found.start)[first:last]
-    bins = (start - window[0]) * across // max(window[1] - window[0], 1)
-    return np.asarray(start[np.append(True, np.diff(bins) > 0)[: len(start)]], np.int64)
+    edges = np.array([window[0] + -(-n * (window[1] - window[0]) // across) for n in range(across + 1)], np.int64)
+    at = np.searchsorted(found.starts, edges)
+    return found.starts[at[:-1][at[:-1] < at[1:]]]
 
 
 def _matching(run: Run, table: str, asked: Query, seen: Selection) -> Int:
-    """Return the rows of a table that match, ascending."""
+    """Return the rows of a table that match, ascending; each distinct name is looked at once."""
     frame = run.table(table)
-    found = np.ones(len(frame), bool)
+    tests = []
     if asked.name:
         texts = [frame["direction" if table == "COPIES" else "name"].cat]
         texts += [frame["full_name"].cat] if table == "KERNELS" else []
-        found &= np.logical_or.reduce(
-            [np.append([bool(asked.name.search(str(t))) for t in one.categories], False)[one.codes] for one in texts]
-        ).astype(bool)
+        hits = [np.array([*(bool(asked.name.search(str(t))) for t in one.categories), False]) for one in texts]
+        named = [hit[one.codes.to_numpy()] for hit, one in zip(hits, texts, strict=True) if hit.any()]
+        if not named:
+            return np.zeros(0, np.int64)
+        tests.append(np.logical_or.reduce(named))
+    for column, chosen_ in (("rank", seen.ranks), ("gpu", seen.gpus)):
+        tests += [frame[column].isin(chosen_).to_numpy()] if len(chosen_) and column in frame else []
     dur = frame["dur_ns"].to_numpy()
-    found &= (dur > asked.least) & (dur < asked.most)
-    if len(seen.ranks):
-        found &= frame["rank"].isin(seen.ranks).to_numpy()
-    if len(seen.gpus) and "gpu" in frame:
-        found &= frame["gpu"].isin(seen.gpus).to_numpy()
-    rows = np.flatnonzero(found)
-    return rows[_inside(run, frame.take(rows), asked.within)] if asked.within else rows
+    tests += [dur > asked.least] if asked.least >= 0 else []
+    tests += [dur < asked.most] if asked.most < FOREVER else []
+    return np.flatnonzero(np.logical_and.reduce(tests)) if tests else np.arange(len(frame))
 
 
-def _inside(run: Run, frame: pd.DataFrame, within: re.Pattern[str]) -> np.ndarray:
-    """Say which rows begin in a range whose name matches; of operations of a GPU, the call that launched them."""
-    texts = run.ranges["name"].cat
-    ranges = run.ranges[
-        np.append([bool(within.search(str(t))) for t in texts.categories], False)[texts.codes].astype(bool)
-    ]
-    is_there = np.ones(len(frame), bool)
-    if "thread" not in frame:
-        call = started_by(frame, run.api_calls)
-        is_there = call >= 0
-        frame = run.api_calls.take(call[is_there])
-    places, of_range = numbered_together([frame, ranges], THREAD)
-    begin = ranges["start_ns"].to_numpy(np.int64)
-    merged = union(begin, begin + ranges["dur_ns"].to_numpy(np.int64), of_range)
-    found = np.zeros(len(is_there), bool)
-    at, inside = frame["start_ns"].to_numpy(np.int64), np.zeros(len(frame), bool)
-    for group in np.unique(merged.group).tolist():
-        mine, own = places == group, merged.group == group
-        place = np.searchsorted(merged.start[own], at[mine], side="right") - 1
-        inside[mine] = (place >= 0) & (at[mine] < merged.end[own][place])
-    found[is_there] = inside
-    return found
+class _Within:
+    """Which rows begin in a range whose name matches; of operations of a GPU, the call that launched them."""
+
+    def __init__(self, run: Run, name: re.Pattern[str], launching: Launching | None) -> None:
+        self._run, self._launching = run, launching or Launching(run.api_calls)
+        ranges = run.ranges.loc[where(run.ranges["name"], name.search), [*THREAD, *TIME]]
+        self._ranges = ranges[ranges["dur_ns"] > 0]
+
+    def says(self, frame: pd.DataFrame, rows: Int) -> np.ndarray:
+        """Say it of some rows of a table."""
+        if self._ranges.empty or not len(rows):
+            return np.zeros(len(rows), bool)
+        if "thread" in frame:
+            return (self._calls if frame is self._run.api_calls else self._begun(frame))[rows]
+        place = (frame[column].to_numpy()[rows] for column in ("rank", "process", "correlation"))
+        return np.append(self._calls, False)[self._launching.rows(*place)]
+
+    @cached_property
+    def _calls(self) -> np.ndarray:
+        return self._begun(self._run.api_calls)
+
+    def _begun(self, frame: pd.DataFrame) -> np.ndarray:
+        """Say it of all rows of a table of threads."""
+        places, of_range = numbered_together([frame, self._ranges], THREAD)
+        at, begin, dur = frame["start_ns"].to_numpy(), *(self._ranges[column].to_numpy() for column in TIME)
+        merged = union(begin, begin + dur, of_range)
+        groups = 1 + int(max(places.max(initial=0), merged.group.max()))
+        axis = Axis.over(groups, at, merged.start, merged.end)
+        moment = axis.at(places, at)
+        first, last = axis.at(merged.group, merged.start), axis.at(merged.group, merged.end)
+        if (moment[1:] >= moment[:-1]).all():  # thread by thread: the ranges are fewer than the rows
+            change = np.zeros(len(moment) + 1, np.int8)
+            np.add.at(change, np.searchsorted(moment, first), 1)
+            np.add.at(change, np.searchsorted(moment, last), -1)
+            return np.cumsum(change[:-1], dtype=np.int8) > 0
+        place = np.searchsorted(first, moment, side="right") - 1
+        return (place >= 0) & (moment < last[place])
 
 
 def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, Int]:
@@ -200,8 +226,9 @@ class Dossiers:
             full_names = [
                 str(full) for full in self._run.kernels["full_name"].cat.categories if base(str(full)) in bases
             ]
-        kernels = cut(chosen(_named(self._run.kernels, name, full_names), seen), window)
-        own = chosen(_named(traced.kernels, name), seen)
+        kernels = cut(chosen(_named(self._run.kernels, name, full_names, window), seen), window)
+        is_traced = len(traced.ops) or len(traced.python_calls)  # else no launch leads anywhere
+        own = chosen(_named(traced.kernels, name), seen) if is_traced else traced.kernels.iloc[:0]
         calls = np.unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
         tables = self._run.stalls, traced.ops, self._run.calltree, self._run.call_metrics
         table = dossiers.kernels(
@@ -247,12 +274,15 @@ def _moment(ns: int) -> str:
     return f"{ns / 1e9:.9f} s"
 
 
-def _named(kernels: pd.DataFrame, name: str, full_names: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows of a name or of full names; each distinct text is compared once."""
-    is_named = np.zeros(len(kernels), bool)
+def _named(frame: pd.DataFrame, name: str, full_names: Sequence[str] = (), near: Window | None = None) -> pd.DataFrame:
+    """Return the rows of a name or of full names, that touch the window `near`; each distinct text is compared once."""
+    is_named = np.zeros(len(frame), bool)
     for column, texts in (("name", [name]), ("full_name", full_names)):
-        values = kernels[column].cat
+        values = frame[column].cat
         wanted = np.append(values.categories.isin(texts), False)
         if wanted.any():
             is_named |= wanted[values.codes.to_numpy()]
-    return kernels.take(np.flatnonzero(is_named))
+    if near:
+        start, dur = (frame[column].to_numpy() for column in TIME)
+        is_named &= (start < near[1]) & (start + dur >= near[0])
+    return frame.take(np.flatnonzero(is_named))
