@@ -235,6 +235,15 @@ def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
     return values
 
 
+def finite(value: Any) -> Any:
+    """Replace numbers that JSON does not know by null."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def kept(made: F) -> F:
     """Return a function of a selection that works out its answer once for each selection and its other arguments.
 

@@ -6,7 +6,6 @@ import atexit
 import gc
 import json
 import logging
-import math
 import os
 import re
 import signal
@@ -30,7 +29,7 @@ from uuid import uuid4
 
 import nbformat
 
-from perfkit.diagnosis.finding import Figure, Finding, Refusal, plain
+from perfkit.diagnosis.finding import Figure, Finding, Refusal, finite, plain
 from perfkit.format import elided
 from perfkit.run import Run
 
@@ -497,12 +496,3 @@ def record(
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in content.items() if items)
     told = finite({**content, "summary": dict(summary)})
     display({MIME: told, "text/plain": f"recorded {counts or 'nothing'}"}, raw=True)
-
-
-def finite(value: Any) -> Any:
-    """Replace numbers that JSON does not know by null."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.analysis.ranks import to_open
+from perfkit.diagnosis.finding import finite
 from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
@@ -368,7 +369,7 @@ def write_summary(
         "refusals": found.refusals,
         "failures": [{"notebook": name, "error": error} for name, error in (failures or {}).items()],
     }
-    text = json.dumps(notebooks.finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", **TEXT)
     (folder / "summary.md").write_text(markdown(content), **TEXT)
     (folder / "figures.md").write_text(figures_markdown(content), **TEXT)
