@@ -242,8 +242,10 @@ def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what was clicked is shown before all launches of its kernel are summed up."""
     monkeypatch.setattr(timeline, "MANY", 0)
-    read = Event()
+    read, summed, sums = Event(), Event(), Dossiers.of
+    monkeypatch.setattr(Dossiers, "of", lambda *given: summed.wait(60) and sums(*given))
     found = run_of(tmp_path, table())
     whole = type(found).table
     monkeypatch.setattr(
@@ -255,18 +257,20 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
         first = [{row["call"] for row in operations(view)}, view.picture.drawing["explanation"][0]]
         gesture(view, CLICKED, lane="GPU 0 · stream 7", id=1)
         first.append(view.known.value)
-        read.set()
-        for _ in range(600):
-            if "This launch" in view.known.value:
-                break
-            await asyncio.sleep(0.1)
+        for event, words in ((read, "This launch"), (summed, "All launches of k1")):
+            assert words not in view.known.value
+            event.set()
+            for _ in range(600):
+                if words in view.known.value:
+                    break
+                await asyncio.sleep(0.1)
         return [*first, {row["call"] for row in operations(view)}, view.known.value]
 
     before, said, waiting, after, card = asyncio.run(looked())
     assert ({None}, "The calls that launched these operations are still being read.") == (before, said)
     assert "still being read" in waiting
     assert {"cudaLaunchKernel", None} == after
-    assert "cudaLaunchKernel" in card
+    assert all(words in card for words in ("cudaLaunchKernel", "This launch", "All launches of k1", "33.3"))
 
 
 def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
