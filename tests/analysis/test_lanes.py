@@ -65,6 +65,19 @@ def test_the_toy_timeline_by_hand() -> None:
     assert [2**56 + 1] == lanes.totals()["total_ns"].tolist() == lanes.busy(bins=1)["busy_ns"].tolist()
 
 
+def test_another_thread_that_asks_changes_no_answer() -> None:
+    """Whenever a window's sums are kept, another window is asked for at once, as by a dossier in its thread."""
+
+    class Shared(Lanes):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "_last" and value[0] is not None and value[0][0] == (0, 10):
+                assert 1 == self.count(window=(50, 60))
+
+    lanes = Shared(kernels(span(0, 5), span(5, 10), span(50, 55)), COPIES.empty())
+    assert [2, 2] == [lanes.count(window=(0, 10)), lanes.count(window=(0, 10))]
+
+
 def test_a_family_of_its_own_in_one_name() -> None:
     every = kernels(K1, us(40, 45, name="alpha", family="communication"))
     lanes = Lanes(every, COPIES.empty())
