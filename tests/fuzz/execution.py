@@ -31,9 +31,8 @@ import pyarrow.parquet as pq
 from fuzz import families, mutators
 from fuzz.families import SUMMED, Seed
 
-LIMITS = {"cpu": 20.0}  # seconds, of one mutant
+LIMITS = {"cpu": 20.0, "memory": 2 * 2**30}  # seconds and bytes, of one mutant
 WALL_SECONDS = 120  # also for what a child process of perfkit does
-MEMORY_BYTES = 2 * 2**30
 RESERVED_BYTES = 3 * 2**30  # of addresses: allocators reserve more than they use
 SERVED = 4000  # mutants by one worker
 EVERY_TABLE = 10  # every n-th mutant also touches the tables that its file does not have
@@ -353,9 +352,9 @@ def _compare_cut(
 # Workers
 
 
-def serve(connection: Connection, log: str, cpu_seconds: float) -> None:
+def serve(connection: Connection, log: str, limits: dict[str, float]) -> None:
     os.setsid()
-    LIMITS["cpu"] = cpu_seconds
+    LIMITS.update(limits)
     with open(log, "w", buffering=1) as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -382,7 +381,7 @@ def _served(family: str, number: int) -> Outcome:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if peak > highest and peak - before > MEMORY_BYTES:
+    if peak > highest and peak - before > LIMITS["memory"]:
         outcome.defects.setdefault("memory peak", f"peak of {(peak - before) / 2**30:.1f} GiB above the base")
     return outcome
 
@@ -413,7 +412,7 @@ FAULTS: dict[str, Any] = {
     "abort": os.abort,
     "spin": _spin,
     "grow": lambda: bytearray(4 * 2**30),
-    "peak": lambda: len(b"x" * (MEMORY_BYTES + 2**26)),
+    "peak": lambda: len(b"x" * int(LIMITS["memory"] + 2**26)),
     "raise": lambda: {}["key"],
 }
 
@@ -452,12 +451,12 @@ def _used(pid: int) -> tuple[float, int]:
 
 
 class Worker:
-    def __init__(self, cpu_seconds: float) -> None:
-        self.cpu_seconds = cpu_seconds
+    def __init__(self, limits: dict[str, float]) -> None:
+        self.limits = limits
         self.log = tempfile.NamedTemporaryFile(prefix="perfkit-fuzz-", suffix=".log")  # noqa: SIM115 - lives as long
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, self.log.name, cpu_seconds), daemon=False)
+        self.process = context.Process(target=serve, args=(other, self.log.name, limits), daemon=False)
         self.process.start()
         other.close()
         self.task: tuple[str, int] | None = None
@@ -497,9 +496,9 @@ class Worker:
         if time.monotonic() - self.started < 1:
             return None
         seconds, memory = (now - before for now, before in zip(_used(self.process.pid or 0), self.base, strict=True))
-        over = "memory" if memory > MEMORY_BYTES * 1.25 else ""
+        over = "memory" if memory > self.limits["memory"] * 1.25 else ""
         over = over or (
-            "slow" if seconds > self.cpu_seconds * 1.25 or time.monotonic() - self.started > WALL_SECONDS else ""
+            "slow" if seconds > self.limits["cpu"] * 1.25 or time.monotonic() - self.started > WALL_SECONDS else ""
         )
         if not over:
             return None
@@ -531,12 +530,12 @@ class Worker:
 class Pool:
     """Workers that judge mutants; one that died is replaced."""
 
-    def __init__(self, workers: int = 1, cpu_seconds: float = 20.0) -> None:
-        self._cpu_seconds = cpu_seconds
+    def __init__(self, workers: int = 1, **limits: float) -> None:
+        self._limits = LIMITS | limits
         self._workers = [self._new() for _ in range(workers)]
 
     def _new(self) -> Worker:
-        return Worker(self._cpu_seconds)
+        return Worker(self._limits)
 
     def __enter__(self) -> Pool:
         return self
