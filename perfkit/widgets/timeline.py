@@ -50,10 +50,10 @@ from perfkit.widgets.timeline_data import (
     explained,
     fitting,
     joined,
-    most_busy,
     part,
     projected,
     titled,
+    together,
 )
 from perfkit.widgets.timeline_search import Dossiers, copied, launched
 
@@ -81,7 +81,7 @@ MOST = 2_000  # operations drawn one by one
 MANY = 1_000_000  # kernels up to which tables are sorted while a person waits
 LONGEST_REASON = 400  # characters of a reason
 MOST_GROUPS = 80  # GPUs
-SHARED = "A lane of several streams shows the one that worked most of each bin. Click ▸ to see each stream."
+SHARED = "A lane of several streams shows computation, and above it what works beyond it. Click ▸ to see each stream."
 NONE = "no operation"
 NO_CALL = Launching(API_CALLS.empty())
 BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Chooser], pd.DataFrame]]] = {
@@ -173,7 +173,7 @@ class Levels:
 
             def binned(across: int) -> pd.DataFrame:
                 bins = self.lanes.busy(window=window, bins=across, ranks=ranks, gpus=gpus, names=names)
-                return most_busy(bins.merge(lanes, on=STREAM))[[*BINS]]
+                return together(bins.merge(lanes, on=STREAM))[[*BINS]]
 
             return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note, shared=shared)
         intervals = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)

@@ -13,6 +13,7 @@ from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_toge
 from perfkit.analysis.intervals import Int, Window
 from perfkit.analysis.lanes import Spans
 from perfkit.analysis.monitoring.alignment import bins
+from perfkit.analysis.timeline import KINDS
 from perfkit.charts.detail import BINS, LINES, SPANS
 from perfkit.charts.monitor_lines import NAMES as STRIP_NAMES
 from perfkit.charts.monitor_lines import STRIP_UNITS
@@ -238,16 +239,22 @@ def arranged(streams: pd.DataFrame, opened: Sequence[str]) -> pd.DataFrame:
     return kept.drop(columns="order").assign(lane=pd.factorize(kept["label"])[0])
 
 
-def most_busy(bins: pd.DataFrame) -> pd.DataFrame:
-    """Return of each bin of a lane of several streams the stream that worked most of it."""
+def together(bins: pd.DataFrame) -> pd.DataFrame:
+    """Return bins in which streams that share a lane are one: computation first, then what works beyond it.
+
+    Each kind ends at the most that any stream worked of the bin with it and the kinds before: at least so much of the
+    bin is busy, also where the streams work at once.
+    """
     if (bins["levels"] == 1).all():
         return bins
-    work = bins.groupby(["lane", "start_ns", "level"], sort=False)["busy_ns"].transform("sum")
-    order = bins.assign(work=work).sort_values(
-        ["lane", "start_ns", "work"], ascending=[True, True, False], kind="stable"
+    keys = ["lane", "start_ns", "dur_ns"]
+    busy = bins.pivot_table("busy_ns", [*keys, "level"], "kind", fill_value=0, observed=True, sort=False)
+    most = busy.reindex(columns=KINDS, fill_value=0).cumsum(axis=1).groupby(keys, sort=False).max()
+    beyond = (
+        most.diff(axis=1).fillna(most).melt(var_name="kind", value_name="busy_ns", ignore_index=False).reset_index()
     )
-    most = order.groupby(["lane", "start_ns"], sort=False)["level"].transform("first")
-    return order[order["level"] == most].reset_index(drop=True)
+    beyond = beyond[beyond["busy_ns"] > 0].sort_values(keys[:2], kind="stable", ignore_index=True)
+    return beyond.assign(busy_frac=beyond["busy_ns"] / beyond["dur_ns"])
 
 
 def explained(parts: Sequence[Part]) -> list[str]:

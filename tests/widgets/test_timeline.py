@@ -79,6 +79,21 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
         assert {(n, 5) for n in range(5)} == {(s["level"], view.picture.drawing["lanes"][at]["levels"]) for s in spans}
 
 
+def test_streams_that_share_a_lane_hide_no_kind(tmp_path: Path) -> None:
+    """One stream computes for 0.5 of each bin, another communicates meanwhile for 0.8: 0.3 of it lies beyond."""
+    durations = {0: 500, 1: 800, **dict.fromkeys(range(2, 9), 100)}
+    starts = [{"start_ns": n * 1000, "rank": rank} for rank in range(6) for n in range(700)]
+    work = [one | {"stream": stream, "dur_ns": dur} for one in starts for stream, dur in durations.items()]
+    frame = kernels(*(one | {"family": ("gemm", "communication")[one["stream"] == 1]} for one in work))
+    _, view = opened(tmp_path, {"KERNELS": frame})
+    assert "rank 0 · GPU 0 · 9 streams" == labels(view)[0]
+    of_kind: dict[str, float] = {}
+    for row in rows(view, "bins"):
+        if 0 == row["lane"]:
+            of_kind[row["kind"]] = of_kind.get(row["kind"], 0) + row["busy"] * row["d"] / 1000
+    assert {"computation": 350_000, "communication": 210_000} == pytest.approx(of_kind, rel=0.01)
+
+
 def test_a_gesture_sets_the_window(tmp_path: Path) -> None:
     """Operations last from 2 ms to 26 ms: a window to the nanosecond; what is beyond is left out; all is no choice."""
     chooser, view = opened(tmp_path, table())
