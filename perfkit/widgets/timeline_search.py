@@ -4,13 +4,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from perfkit.analysis import dossier as dossiers
-from perfkit.analysis.causes import Axis, numbered_together, where
+from perfkit.analysis.causes import where
+from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, Window, cut, union
 from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.format import duration
@@ -63,16 +65,20 @@ def query(text: str) -> Query:
 
 @dataclass(frozen=True)
 class Matches:
-    """Rows of the tables that match, in order of their start."""
+    """Rows of the tables that match."""
 
     rows: dict[str, Int]  # per table, ascending
-    start: Int  # ns, of all, ascending
+    start: Int  # ns, of all, table by table
     dur: Int
 
     @cached_property
     def starts(self) -> Int:
         """The starts, ascending."""
-        return np.sort(self.start, kind="stable")
+        return np.sort(self.start)
+
+    @cached_property
+    def _middles(self) -> Int:
+        return np.sort(self.start + self.dur // 2)
 
     def says(self, table: str, rows: Int) -> np.ndarray:
         """Say which of some rows of a table match; -1 is no row."""
@@ -84,11 +90,11 @@ class Matches:
         """Return number and window of the match after (before, if `by` is below 0) a time; the first after the last."""
         if not len(self.start):
             return None
-        place = int(np.searchsorted(self.start + self.dur // 2, at, side="right" if by > 0 else "left")) - (
-            0 if by > 0 else 1
-        )
+        place = int(np.searchsorted(self._middles, at, side="right" if by > 0 else "left")) - (0 if by > 0 else 1)
         place %= len(self.start)
-        return place, (int(self.start[place]), int(self.start[place] + self.dur[place]))
+        equal = np.flatnonzero(self.start + self.dur // 2 == self._middles[place])
+        row = equal[place - np.searchsorted(self._middles, self._middles[place])]
+        return place, (int(self.start[row]), int(self.start[row] + self.dur[row]))
 
 
 def matches(run: Run, asked: Query, seen: Selection, launching: Launching | None = None) -> Matches:
@@ -101,8 +107,7 @@ def matches(run: Run, asked: Query, seen: Selection, launching: Launching | None
         np.concatenate([run.table(name)[column].to_numpy(np.int64)[found] for name, found in rows.items()])
         for column in ("start_ns", "dur_ns")
     )
-    order = np.argsort(start + dur // 2, kind="stable")
-    return Matches(rows, start[order], dur[order])
+    return Matches(rows, start, dur)
 
 
 def counted(found: Matches) -> str:
@@ -152,37 +157,38 @@ class _Within:
     def __init__(self, run: Run, name: re.Pattern[str], launching: Launching | None) -> None:
         self._run, self._launching = run, launching or Launching(run.api_calls)
         ranges = run.ranges.loc[where(run.ranges["name"], name.search), [*THREAD, *TIME]]
-        self._ranges = ranges[ranges["dur_ns"] > 0]
+        threads, group = numbered(ranges, THREAD)
+        begin, dur = (ranges[column].to_numpy() for column in TIME)
+        merged = union(begin, begin + dur, group)
+        at = np.searchsorted(merged.group, np.arange(len(threads) + 1))
+        keys = threads[THREAD].itertuples(index=False, name=None)
+        self._ranges = {
+            key: (merged.start[a:b], merged.end[a:b]) for key, (a, b) in zip(keys, pairwise(at), strict=True)
+        }
 
     def says(self, frame: pd.DataFrame, rows: Int) -> np.ndarray:
         """Say it of some rows of a table."""
-        if self._ranges.empty or not len(rows):
+        if not self._ranges or not len(rows):
             return np.zeros(len(rows), bool)
         if "thread" in frame:
             return (self._calls if frame is self._run.api_calls else self._begun(frame))[rows]
-        place = (frame[column].to_numpy()[rows] for column in ("rank", "process", "correlation"))
-        return np.append(self._calls, False)[self._launching.rows(*place)]
+        return np.append(self._calls, False)[self._launching.rows_of(frame)[rows]]
 
     @cached_property
     def _calls(self) -> np.ndarray:
         return self._begun(self._run.api_calls)
 
     def _begun(self, frame: pd.DataFrame) -> np.ndarray:
-        """Say it of all rows of a table of threads."""
-        places, of_range = numbered_together([frame, self._ranges], THREAD)
-        at, begin, dur = frame["start_ns"].to_numpy(), *(self._ranges[column].to_numpy() for column in TIME)
-        merged = union(begin, begin + dur, of_range)
-        groups = 1 + int(max(places.max(initial=0), merged.group.max()))
-        axis = Axis.over(groups, at, merged.start, merged.end)
-        moment = axis.at(places, at)
-        first, last = axis.at(merged.group, merged.start), axis.at(merged.group, merged.end)
-        if (moment[1:] >= moment[:-1]).all():  # thread by thread: the ranges are fewer than the rows
-            change = np.zeros(len(moment) + 1, np.int8)
-            np.add.at(change, np.searchsorted(moment, first), 1)
-            np.add.at(change, np.searchsorted(moment, last), -1)
-            return np.cumsum(change[:-1], dtype=np.int8) > 0
-        place = np.searchsorted(first, moment, side="right") - 1
-        return (place >= 0) & (moment < last[place])
+        """Say it of all rows of a table, which lies thread by thread, by start: ranges are fewer than rows."""
+        columns, at = [frame[column].to_numpy() for column in THREAD], frame["start_ns"].to_numpy()
+        changed = np.flatnonzero(np.logical_or.reduce([column[1:] != column[:-1] for column in columns])) + 1
+        begun = np.zeros(len(frame), bool)
+        for a, b in pairwise(np.r_[0, changed, len(frame)]):
+            found = self._ranges.get(tuple(int(column[a]) for column in columns)) if b > a else None
+            if found is not None:
+                edges = np.searchsorted(at[a:b], np.stack(found, axis=1).ravel())
+                begun[a:b] = np.repeat(np.arange(len(edges) + 1) % 2, np.diff(edges, prepend=0, append=b - a))
+        return begun
 
 
 def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, Int]:

@@ -1,10 +1,12 @@
 """The timeline of an explorer without a browser, also of a run whose tables take seconds to read."""
 
 import asyncio
+import random
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames import api_calls, kernels, ranges, unpacked
@@ -19,7 +21,7 @@ from perfkit.charts.theme import MOST_ROWS
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
 from perfkit.tables import SAMPLES
-from perfkit.widgets import timeline
+from perfkit.widgets import timeline, timeline_search
 from perfkit.widgets.choice import Explorer
 from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable, zoomable
 from perfkit.widgets.timeline_data import projected
@@ -92,6 +94,36 @@ def test_streams_that_share_a_lane_hide_no_kind(tmp_path: Path) -> None:
         if 0 == row["lane"]:
             of_kind[row["kind"]] = of_kind.get(row["kind"], 0) + row["busy"] * row["d"] / 1000
     assert {"computation": 350_000, "communication": 210_000} == pytest.approx(of_kind, rel=0.01)
+
+
+def test_what_lies_in_a_range_is_what_a_loop_finds(tmp_path: Path) -> None:
+    """Calls of three threads, ranges that overlap; a kernel lies where its call does, or nowhere without one."""
+    drawn = random.Random(0)
+    calls = [{"thread": n % 3, "start_ns": drawn.randrange(4000), "dur_ns": 5, "correlation": n} for n in range(300)]
+    work = [{"start_ns": 5000 + n, "dur_ns": 1, "correlation": drawn.randrange(320)} for n in range(400)]
+    named = [
+        {"name": f"{'ab'[n % 2]}", "thread": n % 4, "start_ns": drawn.randrange(4000), "dur_ns": drawn.randrange(300)}
+        for n in range(30)
+    ]
+    tables = {"API_CALLS": api_calls(*calls), "KERNELS": kernels(*work), "RANGES": ranges(*named)}
+    run = run_of(tmp_path, tables)
+    inside = {
+        call["correlation"]
+        for call in calls
+        for one in named
+        if one["name"] == "a" and one["thread"] == call["thread"]
+        if one["start_ns"] <= call["start_ns"] < one["start_ns"] + one["dur_ns"]
+    }
+    found = timeline_search.matches(run, timeline_search.query("in a"), select(run))
+    for name in ("API_CALLS", "KERNELS"):
+        ids = run.table(name)["correlation"]
+        assert np.flatnonzero(ids.isin(inside)).tolist() == found.rows[name].tolist()
+    assert 20 < len(inside) < 280
+    middles, at = [-1], -1
+    while (step := found.step(at, 1)) and sum(step[1]) // 2 > at:
+        at = sum(step[1]) // 2
+        middles.append(at)
+    assert sorted({-1, *(found.start + found.dur // 2)}) == middles
 
 
 def test_a_gesture_sets_the_window(tmp_path: Path) -> None:

@@ -193,6 +193,15 @@ class Launching:
             order = None if (of_process[1:] >= of_process[:-1]).all() else np.argsort(of_process, kind="stable")
             key = int(pairs[0][begin]), int(pairs[1][begin])
             self._ids[key] = (of_process if order is None else of_process[order], order, int(begin))
+        self._found: dict[int, tuple[pd.DataFrame, Int]] = {}
+
+    def rows_of(self, operations: pd.DataFrame) -> Int:
+        """Return `rows` of a whole table, which is kept with them: eight bytes a row."""
+        kept = self._found.get(id(operations))
+        if kept is None:
+            columns = (operations[column].to_numpy() for column in ("rank", "process", "correlation"))
+            kept = self._found[id(operations)] = operations, self.rows(*columns)
+        return kept[1]
 
     def rows(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> Int:
         """Return the position in API_CALLS of the call that launched each operation, -1 where none is recorded."""
