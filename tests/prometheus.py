@@ -21,7 +21,7 @@ from typing import Any, Self
 import pytest
 
 INTERVAL_S = 0.5
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -110,7 +110,7 @@ def _until(ready: Callable[[], None], server: subprocess.Popen[bytes], log: Path
 def ask(address: str, query: str, at: float | None = None) -> list[dict[str, Any]]:
     """What the server itself answers to a query of now, or of the time `at` in s."""
     asked = urllib.parse.urlencode({"query": query, **({} if at is None else {"time": at})})
-    with DIRECT.open(f"{address}/api/v1/query?{asked}", timeout=5) as response:
+    with DIRECT.open(f"{address}/api/v1/query?{asked}", timeout=PATIENCE_S) as response:
         answer = json.load(response)
     assert "success" == answer["status"]
     return list(answer["data"]["result"])

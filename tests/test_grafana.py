@@ -97,7 +97,7 @@ def test_variables_list_hosts_and_gpus(server: str) -> None:
     for variable in DASHBOARD["templating"]["list"][1:]:
         selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
         asked = urllib.parse.urlencode({"match[]": filled(selector)})
-        with DIRECT.open(f"{server}/api/v1/label/{label}/values?{asked}", timeout=5) as response:
+        with DIRECT.open(f"{server}/api/v1/label/{label}/values?{asked}", timeout=60) as response:
             found[variable["name"]] = json.load(response)["data"]
     assert {"host": ["node1"], "gpu": ["0", "1"]} == found
 

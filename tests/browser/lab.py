@@ -67,7 +67,7 @@ class Lab:
 
     def api(self, method: str, path: str) -> Any:
         request = Request(f"http://127.0.0.1:{self.port}/api/{path}?token={TOKEN}", method=method)
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=START) as answer:
             body = answer.read()
         return json.loads(body) if body else {}
 
@@ -100,6 +100,7 @@ class Page:
 
     def __init__(self, tab: Any, lab: Lab) -> None:
         self.tab, self.lab = tab, lab
+        tab.set_default_timeout(START * 1000)
         self.console: list[str] = []
         self.foreign: list[str] = []
         tab.on("console", lambda said: self.console.append(said.text) if said.type == "error" else None)

@@ -114,7 +114,7 @@ def test_a_sparse_file_of_200_gb_is_refused_at_once(tmp_path: Path) -> None:
         with (tmp_path / str(number) / "run.sqlite").open("wb") as file:
             file.write(head)
             file.truncate(200 * 10**9)
-    limit = "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))"
+    limit = "resource.setrlimit(resource.RLIMIT_CPU, (120, 120))"
     code = """
     for path in sys.argv[1:]:
         try:

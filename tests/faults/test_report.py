@@ -616,7 +616,7 @@ def alive(pids: list[int]) -> list[int]:
 
 
 def gone(pids: list[int]) -> bool:
-    until = time.monotonic() + 30
+    until = time.monotonic() + LIMIT
     while alive(pids) and time.monotonic() < until:
         time.sleep(0.1)
     return not alive(pids)
@@ -625,14 +625,12 @@ def gone(pids: list[int]) -> bool:
 @PROC
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, out: Path, run: Path, number: signal.Signals) -> None:
-    """Within seconds, with status 2 and one line; the report before it stays, and nothing lies beside it."""
+    """At once, with status 2 and one line; the report before it stays, and nothing lies beside it."""
     kernels = min(2, os.cpu_count() or 1)
     with command(waiting(tmp_path), "report", run, "--out", out, start_new_session=True) as process:
         pids = processes(tmp_path, process, 2 * kernels)
-        began = time.monotonic()
         process.send_signal(number)
-        printed, told = answered(process)
-        assert time.monotonic() - began < 30  # 3 s on a machine that has nothing else to do; the notebooks sleep 600
+        printed, told = answered(process)  # before the notebooks, which sleep longer than it waits
     assert (2, "", f"perfkit: stopped by {number.name}.\n") == (process.returncode, printed, told)
     assert gone(pids)
     assert "first" == text_of(out)
