@@ -331,21 +331,40 @@ def _staging_mark(target: Path) -> dict[str, str]:
 def _exchange(staging: Path, target: Path, out: Path, made_by: str | None) -> dict[str, str]:
     """Put the new folder in the place of the old one, with the user's files; return the names of files that moved."""
     new, renamed = staging / NEW, dict[str, str]()
-    for number in range(ATTEMPTS):
-        _check_content(target, out, made_by)  # another program may have made it in the meantime
-        with suppress(FileNotFoundError):  # another run may have renamed it away
-            if target.exists():
-                renamed |= _keep(target, new)
-                shutil.copymode(target, new)
-                os.rename(target, staging / f"{OLD}{number:02}")
-        try:
-            os.rename(new, target)
-        except OSError as e:
-            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return renamed
+    with _alone(target):
+        for number in range(ATTEMPTS):
+            _check_content(target, out, made_by)  # another program may have made it in the meantime
+            with suppress(FileNotFoundError):  # another run may have renamed it away
+                if target.exists():
+                    renamed |= _keep(target, new)
+                    shutil.copymode(target, new)
+                    os.rename(target, staging / f"{OLD}{number:02}")
+            try:
+                os.rename(new, target)
+            except OSError as e:
+                if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            else:
+                return renamed
     raise PerfkitError(f"{out}: other runs replace it all the time. Choose another --out.")
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Let other runs wait that would replace the folder meanwhile; where the system locks no folders, nobody waits.
+
+    A run that read the list of files of one folder and the files of the next took all of them for a user's.
+    """
+    with ExitStack() as opened:
+        if sys.platform != "win32":
+            import fcntl
+
+            with suppress(OSError):
+                above = os.open(target.parent, os.O_RDONLY)
+                opened.callback(os.close, above)
+                opened.callback(fcntl.flock, above, fcntl.LOCK_UN)  # before: a child process may hold it open
+                fcntl.flock(above, fcntl.LOCK_EX)
+        yield
 
 
 def _keep(old: Path, new: Path) -> dict[str, str]:
@@ -400,12 +419,13 @@ def _free(folder: Path, name: str, about: os.stat_result) -> str | None:
 def _clear(staging: Path, target: Path, note: Note) -> None:
     """Remove a staging folder: an old folder in it goes back to its place, or its user's files to the new one."""
     try:
-        for old in sorted(staging.glob(f"{OLD}*"), reverse=True):  # the latest goes back
-            if os.path.lexists(target):
-                _merge(old, target)
-            else:
-                os.rename(old, target)
-                note(f"{target}: put back as it was: the run that was to replace it did not end.")
+        with _alone(target):
+            for old in sorted(staging.glob(f"{OLD}*"), reverse=True):  # the latest goes back
+                if os.path.lexists(target):
+                    _merge(old, target)
+                else:
+                    os.rename(old, target)
+                    note(f"{target}: put back as it was: the run that was to replace it did not end.")
         if (staging / NEW).exists():
             shutil.rmtree(staging / NEW)
         (staging / STAGING).unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import inspect
 import json
 import os
 import signal
@@ -376,6 +377,26 @@ def test_several_runs_at_once(out: Path) -> None:
     last = text_of(out)
     assert last.endswith("-4")
     check_whole(out, last, moved(own))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
+def test_a_run_that_ends_while_another_looks_at_the_folder(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first run's folder lists is not held against the files of the second's: these are no user's."""
+    own, read, children = add_own_files(out), output._marker, list[int]()
+
+    def slow(folder: Path) -> output.Marker | None:
+        marker = read(folder)
+        if inspect.stack()[1].function == "_foreign":
+            monkeypatch.undo()
+            children.append(started(partial(make, out, "second")))
+            time.sleep(2)  # it ends in much less, if nothing keeps it
+        return marker
+
+    monkeypatch.setattr(output, "_marker", slow)
+    make(out, "third")
+    assert [0] == list(map(ended, children))
+    check_whole(out, "second", moved(own))
+    assert [] == list(out.glob("**/*.yours-*"))
 
 
 @pytest.mark.parametrize("failing", ["first", "second", "all that follow"])
