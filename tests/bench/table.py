@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -49,11 +50,12 @@ class Row:
 
     def line(self, about: str = "now") -> str:
         """Return the row of the table; `about` says when and of which commit it was measured."""
-        ratio = "" if self.ratio is None else f"{self.ratio:.2g}"
+        ratio = "" if self.ratio is None else f"{self.ratio:.2g}" if self.ratio < 10 else f"{self.ratio:.0f}"
         peak = "" if self.peak_bytes is None else f"{self.peak_bytes / 1e9:.2g} GB"
         ours, peer = (f"{s:.3g} s" if s is not None else "" for s in (self.seconds, self.peer_seconds))
         bar = f"{self.bar}: missed" if self.verdict == "missed" else self.bar
-        return f"| {self.work} | {ours} | {self.peer}, {peer} | {ratio} | {peak} | {bar} | {about} |"
+        against = f"{self.peer}, {peer}" if peer else self.peer
+        return f"| {self.work} | {ours} | {against} | {ratio} | {peak} | {bar} | {about} |"
 
 
 def median_row(work: str, ours: Iterable[Measured], peer: str = "none", *, by: str = "wall_s", **also: Any) -> Row:
@@ -86,11 +88,20 @@ def kept(rows: Iterable[Row]) -> None:
     JSON.write_text(json.dumps([*stored.values()], indent=1) + "\n")
 
 
+NUMBER = re.compile(r"\d[\d,]*")
+SMALLER = re.compile(r"explorer, (?!.*x 5 streams.* drawn)|.* shuffled kernels: (?!kernels)")  # not in the README
+
+
 def readme() -> str:
-    """Return the README's table of what the JSON has."""
-    lines = [README_HEAD]
+    """Return the README's table: of what the JSON has of one work at several sizes, that of the largest."""
+    largest: dict[str, tuple[int, str]] = {}
     for stored in json.loads(JSON.read_text()):
         about = f"{stored.pop('date')}, {stored.pop('commit')}"
         stored.pop("cores")
-        lines.append(Row(**stored).line(about))
-    return "\n".join(lines)
+        row = Row(**stored)
+        if SMALLER.match(row.work):
+            continue
+        size = max((int(number.replace(",", "")) for number in NUMBER.findall(row.work)), default=0)
+        work = re.sub(r"\d[\d,]{6,}", "N", row.work)
+        largest[work] = max(largest.get(work, (-1, "")), (size, row.line(about)))
+    return "\n".join([README_HEAD, *(line for _, line in largest.values())])
