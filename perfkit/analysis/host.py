@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
@@ -123,7 +124,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     inside = cut(API_CALLS.check(api_calls), window)
     threads, thread = numbered(inside, keys[:3])
     first, last = extent([inside], [thread], len(threads), window, own=True)
-    blocking = causes.where(inside["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
+    blocking = blocks(inside)
     waits = inside[blocking]
     names, group = numbered(waits, keys)
     figures = in_unit(grouped(waits["dur_ns"].to_numpy(), group, len(names)), "ns")
@@ -132,6 +133,11 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     of_group[group] = thread[blocking]
     table["share_frac"] = table["total_ns"] / np.where(last > first, last - first, np.nan)[of_group]
     return ranked(table, "total_ns", keys)
+
+
+def blocks(api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which calls are `BLOCKING`."""
+    return causes.where(api_calls["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
 
 
 def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -276,7 +282,14 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     row[stream] = np.arange(len(stream))
     keys = {key: kernels[key].to_numpy()[row][of] for key in STREAM_KEYS}
     steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": ~negative[of]}, copy=False)
-    return _within(steps, of, window)
+    # The steps that hold at some time of the window, those from before it moved to its start.
+    if window is None:
+        return steps
+    first, last = bounds(window)
+    time = steps["time_ns"].to_numpy()
+    until = np.append(np.where(of[1:] == of[:-1], time[1:], last + 1), last + 1)[: len(time)]
+    holds = (time < last) & (until > first)
+    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)
 
 
 def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
@@ -289,14 +302,3 @@ def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
     last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
     stream = stream[last]
     return stream, time[order[last]], depth[last] - before[stream]
-
-
-def _within(steps: pd.DataFrame, stream: Int, window: Window | None) -> pd.DataFrame:
-    """Return the steps that hold at some time of the window, those from before it moved to its start."""
-    if window is None:
-        return steps
-    first, last = bounds(window)
-    time = steps["time_ns"].to_numpy()
-    until = np.append(np.where(stream[1:] == stream[:-1], time[1:], last + 1), last + 1)[: len(time)]
-    holds = (time < last) & (until > first)
-    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)

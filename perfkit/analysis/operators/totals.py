@@ -366,7 +366,16 @@ def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]
     )
     node = engine | (named_node & ~np.append(engine, False)[parent])
     row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
-    return node, row, _forward(ops, parent, node, row, made)
+    # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
+    keys = ["rank", "process", "sequence"]
+    sides = [ops[keys].take(side).assign(within=_around(parent, node, parent[side]) >= 0) for side in (row, made)]
+    wanted, there = numbered_together(sides, [*keys, "within"])
+    start, number = ops["start_ns"].to_numpy(), ops["sequence"].to_numpy()
+    order = np.argsort(start[made], kind="stable")
+    last = np.full(int(max(wanted.max(initial=-1), there.max(initial=-1))) + 1, -1, np.int64)
+    last[there[order]] = made[order]
+    forward = np.where(number[row] >= 0, last[wanted], -1)
+    return node, row, np.where((forward >= 0) & (start[forward] <= start[row]), forward, -1)
 
 
 def forward_of(ops: pd.DataFrame, op: Int) -> Int:
@@ -385,19 +394,6 @@ def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
         new = (around[who] < 0) & node[at]
         around[who[new]] = at[new]
     return around
-
-
-def _forward(ops: pd.DataFrame, parent: Int, node: NDArray[np.bool_], row: Int, made: Int) -> Int:
-    """Return the one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded."""
-    keys = ["rank", "process", "sequence"]
-    sides = [ops[keys].take(side).assign(within=_around(parent, node, parent[side]) >= 0) for side in (row, made)]
-    wanted, there = numbered_together(sides, [*keys, "within"])
-    start, number = ops["start_ns"].to_numpy(), ops["sequence"].to_numpy()
-    order = np.argsort(start[made], kind="stable")
-    last = np.full(int(max(wanted.max(initial=-1), there.max(initial=-1))) + 1, -1, np.int64)
-    last[there[order]] = made[order]
-    forward = np.where(number[row] >= 0, last[wanted], -1)
-    return np.where((forward >= 0) & (start[forward] <= start[row]), forward, -1)
 
 
 def _once(total: Int, forward: Int, group: Int, groups: int) -> Int:
