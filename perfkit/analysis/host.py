@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, totals
+from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
@@ -106,9 +106,7 @@ def spans(
     `by` is one or more of SPAN_KEYS, else ValueError. The key columns are as in RANGES, the others and the order those
     of `calls`. Source: The vendor's `nvtx_sum`, whose Range is "domain:name".
     """
-    keys = list(by)
-    if not keys or not set(keys) <= set(SPAN_KEYS):
-        raise ValueError(f"by: {keys} is not one or more of {list(SPAN_KEYS)}")
+    keys = keys_of(by, SPAN_KEYS)
     inside = cut(RANGES.check(ranges), window)
     return totals(inside[inside["kind"] != "mark"], keys)
 

@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD, Placed, numbered_together, on_one_axis, placed, started_by, where
-from perfkit.analysis.grouping import numbered, ranked, totals
+from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -78,7 +78,7 @@ class Operators:
             number[ops] = np.arange(len(ops))
             of_ops, parent, row = of_ops.take(ops), number[parent[ops]], number[row]
         kept = of_ops.reset_index(drop=True), of_kernels.reset_index(drop=True)
-        return summed(kept[0], parent, kept[1], row, keys=checked(by), window=window)
+        return summed(kept[0], parent, kept[1], row, keys=keys_of(by, KEYS), window=window)
 
 
 def placed_with(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[Placed, Int]:
@@ -170,10 +170,10 @@ def sums(values: Int, group: Int, groups: int) -> Int:
     return total
 
 
-def named(ops: pd.DataFrame, row: Int) -> pd.Categorical:
-    """Return the name of the operator in each row, missing for -1."""
-    codes = np.append(ops["name"].cat.codes.to_numpy(), -1)
-    return pd.Categorical.from_codes(codes[row], ops["name"].cat.categories)
+def named(calls: pd.DataFrame, row: Int) -> pd.Categorical:
+    """Return the name of the operator or Python function in each row, missing for -1."""
+    codes = np.append(calls["name"].cat.codes.to_numpy(), -1)
+    return pd.Categorical.from_codes(codes[row], calls["name"].cat.categories)
 
 
 def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool_]:
@@ -227,8 +227,7 @@ def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
     own = np.flatnonzero(where(python_calls["name"], of_program))
     place = open_at(python_calls.take(own), moments)
     row = np.where(place >= 0, np.append(own, -1)[place], open_at(python_calls, moments))
-    codes = np.append(python_calls["name"].cat.codes.to_numpy(), -1)
-    return pd.Categorical.from_codes(codes[row], python_calls["name"].cat.categories)
+    return named(python_calls, row)
 
 
 def of_program(name: str) -> bool:
@@ -267,18 +266,10 @@ def summary(
     Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of
     Calls.
     """
-    keys = checked(by)
+    keys = keys_of(by, KEYS)
     parent = parents(OPS.check(ops))
     _, row = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
     return summed(ops, parent, kernels, row, keys=keys, window=window)
-
-
-def checked(by: str | Sequence[str]) -> list[str]:
-    """Return the keys to group by; raise ValueError if there is none, or one that is not of KEYS."""
-    keys = [by] if isinstance(by, str) else list(by)
-    if not keys or not set(keys) <= set(KEYS):
-        raise ValueError(f"by: {keys} is not one or more of {list(KEYS)}")
-    return keys
 
 
 def summed(
