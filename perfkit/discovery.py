@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.format import printable
+from perfkit.format import printable, several
 from perfkit.job import FILE as JOB_FILE
 from perfkit.profile import Profile
 from perfkit.readers import SUFFIXES, broken, claimants, reader, rivals, unrecognised
@@ -180,8 +180,7 @@ def _inside(folder: Path, notes: list[str], deep: bool, levels: int = LEVELS) ->
         raise refused[0][1] if refused else _deeper(folder) or unrecognised(folder)
     notes += [not_read(item, error) for item, error in refused]
     if others:
-        listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        notes.append(f"{folder.name}: left out what is no profile ({listed})")
+        notes.append(f"{folder.name}: left out what is no profile ({several(others, 3)})")
     return beside
 
 
@@ -355,9 +354,9 @@ def unlikely(profiles: Sequence[Profile], placed: Sequence[Place]) -> list[str]:
         of_rank.setdefault(place.first, []).append(profile)
     place_of = dict(zip(map(id, profiles), placed, strict=True))
     notes = []
-    for several in (beside for beside in of_rank.values() if len(beside) > 1):
-        names = [_gpu_names(profile, place_of[id(profile)]) for profile in several]
-        for (one, of_one), (other, of_other) in combinations(zip(several, names, strict=True), 2):
+    for together in (beside for beside in of_rank.values() if len(beside) > 1):
+        names = [_gpu_names(profile, place_of[id(profile)]) for profile in together]
+        for (one, of_one), (other, of_other) in combinations(zip(together, names, strict=True), 2):
             if why := _contradiction(one, of_one, other, of_other):
                 notes.append(f"{one.path.name} and {other.path.name}: counted as of one node, though they {why}")
     return notes

@@ -25,7 +25,7 @@ from pandas.api.types import union_categoricals
 from perfkit import names
 from perfkit.discovery import is_alike
 from perfkit.errors import PerfkitError
-from perfkit.format import duration, number, printable, size
+from perfkit.format import duration, number, printable, several, size
 from perfkit.hardware import peaks
 from perfkit.profile import Profile
 from perfkit.readers import kind
@@ -231,9 +231,7 @@ def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list
             masks[one.frame][one.start : one.stop] = False
             left.setdefault((one.frame, better.frame), {})[one.device[2]] = None
     notes = [
-        f"{names[less]}: {', '.join([*metrics][:LISTED])}"
-        f"{f' and {len(metrics) - LISTED} more' if len(metrics) > LISTED else ''} left out, "
-        f"{names[more]} has more readings of the same GPUs"
+        f"{names[less]}: {several(metrics, LISTED)} left out, {names[more]} has more readings of the same GPUs"
         for (less, more), metrics in sorted(left.items())
     ]
     return [frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)], notes

@@ -187,7 +187,10 @@ def select(
     held = _HELD.setdefault(run, WeakValueDictionary())
     if (same := held.get(given)) is not None:
         return same
-    check_families(families)
+    # Refuse families that do not exist.
+    unknown = [one for one in families if one not in FAMILIES]
+    if unknown:
+        raise PerfkitError(f"families: {', '.join(map(repr, unknown))} is unknown. Choose from {', '.join(FAMILIES)}.")
     if len(ranks) and run.is_large:
         run = run.on_ranks(ranks)
     check_ranks(run, ranks)
@@ -252,13 +255,6 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
             f"Recorded was {spans}{' and more' if len(run.recorded) > SPANS else ''}. Choose a window inside of one."
         )
     return first, last
-
-
-def check_families(families: Sequence[str]) -> None:
-    """Refuse families that do not exist."""
-    unknown = [one for one in families if one not in FAMILIES]
-    if unknown:
-        raise PerfkitError(f"families: {', '.join(map(repr, unknown))} is unknown. Choose from {', '.join(FAMILIES)}.")
 
 
 def check_ranks(run: Run, ranks: Sequence[int]) -> None:

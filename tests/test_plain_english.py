@@ -164,8 +164,9 @@ def test_guides_are_easy_to_read(name: str) -> None:
 
 @pytest.mark.parametrize("texts", [_package, _rules])
 def test_texts_of_the_package_are_short_and_hold_no_banned_phrase(texts: Callable[[], dict[str, list[str]]]) -> None:
-    _check_phrases([f"{name}: {text}" for name, of in texts().items() for text in of])
-    _check_length([s for of in texts().values() for text in of for s in _sentences(text)])
+    found = texts()
+    _check_phrases([f"{name}: {text}" for name, of in found.items() for text in of])
+    _check_length([s for of in found.values() for text in of for s in _sentences(text)])
 
 
 def test_steps_of_advice_start_with_a_verb() -> None:

@@ -374,7 +374,15 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
     >>> innermost(ranges, np.array([12, 30]), np.array([60, 60])).tolist()
     [4, 3]
     """
-    parent = _parents(intervals)
+    # The place of the enclosing interval of each interval, -1 at the top.
+    places = np.arange(len(intervals.start))
+    level = places - np.searchsorted(np.sort(intervals.end), intervals.start, side="right")
+    order = np.argsort(level, kind="stable")
+    bounds = np.searchsorted(level[order], np.arange(int(level.max(initial=-1)) + 2))
+    parent = np.full(len(places), -1, np.int64)
+    for below, above, beyond in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        inner = order[above:beyond]
+        parent[inner] = order[below + np.searchsorted(order[below:above], inner) - 1]
     rows = np.full(len(first), -1, np.int64)
     wait = np.arange(len(first))
     # What covers more than half of a wait contains its middle: climb from the last interval begun by then.
@@ -386,19 +394,6 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
         rows[wait[enough]] = intervals.row[place[enough]]
         wait, place = wait[~enough], parent[place[~enough]]
     return rows
-
-
-def _parents(intervals: Placed) -> Int:
-    """Return the place of the enclosing interval of each interval, -1 at the top."""
-    places = np.arange(len(intervals.start))
-    level = places - np.searchsorted(np.sort(intervals.end), intervals.start, side="right")
-    order = np.argsort(level, kind="stable")
-    bounds = np.searchsorted(level[order], np.arange(int(level.max(initial=-1)) + 2))
-    parent = np.full(len(places), -1, np.int64)
-    for below, above, beyond in zip(bounds, bounds[1:], bounds[2:], strict=False):
-        inner = order[above:beyond]
-        parent[inner] = order[below + np.searchsorted(order[below:above], inner) - 1]
-    return parent
 
 
 def is_launch(name: str) -> bool:

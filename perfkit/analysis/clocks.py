@@ -174,7 +174,14 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     if count < FEWEST:
         return Clock(reason=f"not known: fewer than {FEWEST} collectives in common")
     ahead = later - time
-    drift = _slope(time, ahead)
+    # The median slope between all pairs of bins (Theil and Sen); a bin is at its medians.
+    order = np.argsort(time, kind="stable")
+    bins = np.array_split(order, min(BINS, len(time)))
+    at, value = (np.array([np.median(values[of]) for of in bins]) for values in (time, ahead))
+    first, second = np.triu_indices(len(at), 1)
+    apart = at[second] - at[first]
+    slopes = (value[second] - value[first])[apart > 0] / apart[apart > 0]
+    drift = float(np.median(slopes)) if len(slopes) else 0.0
     error = _scatter(ahead - drift * time)
     if abs(drift) * np.ptp(time) <= SEEN * error * np.sqrt(12 / count):  # error of a slope through even points
         drift = 0.0
@@ -190,17 +197,6 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
     if np.mean(np.abs(ahead - drift * time - offset) <= transfer + 2 * resolution) < POSSIBLE:
         return Clock(reason="not known: ends lie farther apart than the transfers last. Are these the same steps?")
     return Clock(offset, drift, 2 * error, count)  # twice a standard deviation of one collective
-
-
-def _slope(time: NDArray[np.float64], ahead: NDArray[np.float64]) -> float:
-    """Return the median slope between all pairs of bins (Theil and Sen); a bin is at its medians."""
-    order = np.argsort(time, kind="stable")
-    bins = np.array_split(order, min(BINS, len(time)))
-    at, value = (np.array([np.median(values[of]) for of in bins]) for values in (time, ahead))
-    first, second = np.triu_indices(len(at), 1)
-    apart = at[second] - at[first]
-    slopes = (value[second] - value[first])[apart > 0] / apart[apart > 0]
-    return float(np.median(slopes)) if len(slopes) else 0.0
 
 
 def _scatter(values: NDArray[np.float64]) -> float:

@@ -28,6 +28,14 @@ MOST = 2**62
 Values = NDArray[np.int64] | NDArray[np.float64]
 
 
+def keys_of(by: str | Sequence[str], legal: Sequence[str]) -> list[str]:
+    """Return the keys to group by; raise ValueError if there is none, or one that is not `legal`."""
+    keys = [by] if isinstance(by, str) else list(by)
+    if not keys or not set(keys) <= set(legal):
+        raise ValueError(f"by: {keys} is not one or more of {list(legal)}")
+    return keys
+
+
 def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     """Return count, total, mean, median, min, max and standard deviation of the values of each group.
 

@@ -33,10 +33,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, totals
+from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
@@ -105,9 +106,7 @@ def spans(
     `by` is one or more of SPAN_KEYS, else ValueError. The key columns are as in RANGES, the others and the order those
     of `calls`. Source: The vendor's `nvtx_sum`, whose Range is "domain:name".
     """
-    keys = list(by)
-    if not keys or not set(keys) <= set(SPAN_KEYS):
-        raise ValueError(f"by: {keys} is not one or more of {list(SPAN_KEYS)}")
+    keys = keys_of(by, SPAN_KEYS)
     inside = cut(RANGES.check(ranges), window)
     return totals(inside[inside["kind"] != "mark"], keys)
 
@@ -123,7 +122,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     inside = cut(API_CALLS.check(api_calls), window)
     threads, thread = numbered(inside, keys[:3])
     first, last = extent([inside], [thread], len(threads), window, own=True)
-    blocking = causes.where(inside["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
+    blocking = blocks(inside)
     waits = inside[blocking]
     names, group = numbered(waits, keys)
     figures = in_unit(grouped(waits["dur_ns"].to_numpy(), group, len(names)), "ns")
@@ -132,6 +131,11 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     of_group[group] = thread[blocking]
     table["share_frac"] = table["total_ns"] / np.where(last > first, last - first, np.nan)[of_group]
     return ranked(table, "total_ns", keys)
+
+
+def blocks(api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which calls are `BLOCKING`."""
+    return causes.where(api_calls["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
 
 
 def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -276,7 +280,14 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     row[stream] = np.arange(len(stream))
     keys = {key: kernels[key].to_numpy()[row][of] for key in STREAM_KEYS}
     steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": ~negative[of]}, copy=False)
-    return _within(steps, of, window)
+    # The steps that hold at some time of the window, those from before it moved to its start.
+    if window is None:
+        return steps
+    first, last = bounds(window)
+    time = steps["time_ns"].to_numpy()
+    until = np.append(np.where(of[1:] == of[:-1], time[1:], last + 1), last + 1)[: len(time)]
+    holds = (time < last) & (until > first)
+    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)
 
 
 def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
@@ -289,14 +300,3 @@ def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
     last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
     stream = stream[last]
     return stream, time[order[last]], depth[last] - before[stream]
-
-
-def _within(steps: pd.DataFrame, stream: Int, window: Window | None) -> pd.DataFrame:
-    """Return the steps that hold at some time of the window, those from before it moved to its start."""
-    if window is None:
-        return steps
-    first, last = bounds(window)
-    time = steps["time_ns"].to_numpy()
-    until = np.append(np.where(stream[1:] == stream[:-1], time[1:], last + 1), last + 1)[: len(time)]
-    holds = (time < last) & (until > first)
-    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)

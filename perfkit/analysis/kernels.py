@@ -185,7 +185,15 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
         table["name"] = table["name"].where(~new, name)
         table["matched_by"] = table["matched_by"].where(~new, how)
     table["matched_by"] = table["matched_by"].astype("string")
-    return _chosen(table, timeline, launches)
+    # Which launches have a grid and block of the timeline, and so speak for their kernel.
+    there = _configured(timeline).assign(name=timeline["name"].astype("string"))
+    here = _configured(launches).assign(name=table["name"])
+    keys = ["name", *CONFIGURATION]
+    seen = pd.MultiIndex.from_frame(here[keys]).isin(pd.MultiIndex.from_frame(there[keys]))
+    table["same_grid"] = seen & table["name"].notna().to_numpy()
+    any_seen = table["name"].isin(table["name"][table["same_grid"]])
+    table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
+    return table
 
 
 def _by_base(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
@@ -196,18 +204,6 @@ def _by_base(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
     there = there[~there.duplicated(keys, keep=False)].dropna()
     here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
     return here.merge(there, on=keys, how="left")["name"].set_axis(launches.index)
-
-
-def _chosen(table: pd.DataFrame, timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
-    """Say which launches have a grid and block of the timeline, and so speak for their kernel."""
-    there = _configured(timeline).assign(name=timeline["name"].astype("string"))
-    here = _configured(launches).assign(name=table["name"])
-    keys = ["name", *CONFIGURATION]
-    seen = pd.MultiIndex.from_frame(here[keys]).isin(pd.MultiIndex.from_frame(there[keys]))
-    table["same_grid"] = seen & table["name"].notna().to_numpy()
-    any_seen = table["name"].isin(table["name"][table["same_grid"]])
-    table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
-    return table
 
 
 def _configured(frame: pd.DataFrame) -> pd.DataFrame:

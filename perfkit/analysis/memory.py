@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import Axis, members, started_by, where
-from perfkit.analysis.grouping import grouped, in_unit, numbered, over, ranked
+from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, over, ranked
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, tiles
 from perfkit.analysis.operators.totals import named, open_at
 from perfkit.analysis.steps import STEPS
@@ -257,9 +257,7 @@ def copied(
     `max_bytes`, `std_bytes`. Source: With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the
     sizes its `cuda_gpu_mem_size_sum`.
     """
-    keys = list(by)
-    if not keys or not set(keys) <= set(COPY_KEYS):
-        raise ValueError(f"by: {keys} is not one or more of {list(COPY_KEYS)}")
+    keys = keys_of(by, COPY_KEYS)
     inside = _cut(COPIES.check(copies), window)
     names, group = numbered(inside, keys)
     times = in_unit(grouped(inside["dur_ns"].to_numpy(), group, len(names)), "ns")

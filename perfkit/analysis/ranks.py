@@ -93,17 +93,6 @@ class Reduction:
         table = pd.DataFrame(np.array(self.steps, np.int64).reshape(-1, len(STEPS)), columns=list(STEPS))
         return table.sort_values(["rank", "start_ns"], ignore_index=True)
 
-    def top_kernels(self) -> pd.DataFrame:
-        """Return kernels by their names, the longest sum first: `count`, `sum_ns`, `min_ns`, `max_ns`, int64.
-
-        No sum is too small by more than `dropped_ns`, which is 0 up to MOST names.
-        """
-        table = pd.DataFrame([(name, *values) for name, values in self.kernels.items()])
-        if table.empty:
-            return pd.DataFrame(columns=["name", "count", "sum_ns", "min_ns", "max_ns"])
-        table.columns = pd.Index(["name", "count", "sum_ns", "min_ns", "max_ns"])
-        return table.sort_values(["sum_ns", "name"], ascending=[False, True], ignore_index=True)
-
     def quantile(self, q: float) -> tuple[float, float, float]:
         """Return a quantile of the durations of all kernels, and between which values it lies, all in ns.
 

@@ -228,7 +228,16 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
     spans = spans.assign(label=_labels(spans["name"]))
     for wanted in (_telling, _written):
         for level in _levels(spans[where(spans["label"], wanted)]):
-            steps = _of_level(level)
+            # The stretches of a level that repeat.
+            first, stop = repeats(level["label"].cat.codes.to_numpy().astype(np.int64))
+            start = level["start_ns"].to_numpy()
+            end = start + level["dur_ns"].to_numpy()
+            begin, finish = bounds(start, end, first, stop)
+            labels = level["label"].iloc[first]
+            if len(first) and (stop - first == 1).all() and where(labels, ITERATION.search).all():
+                finish = end[first]  # the range is the iteration, not what follows it
+            name = [_short(n) for n in level["name"].iloc[first]]
+            steps = pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name})
             if len(steps) and _holds(steps, launched) and (wanted is _telling or _works(steps, launched)):
                 return steps
     return pd.DataFrame({"start_ns": np.zeros(0, np.int64), "dur_ns": np.zeros(0, np.int64), "name": []})
@@ -262,17 +271,7 @@ def _short(name: object) -> str:
 def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the ranges of each level, by start; levels by depth, then by falling covered time."""
     spans = spans[spans["dur_ns"] > 0]
-    levels, number = numbered(spans.assign(depth=_depth(spans)), LEVEL)
-    start = spans["start_ns"].to_numpy()
-    covered = total(union(start, start + spans["dur_ns"].to_numpy(), number), len(levels))
-    order = np.argsort(number, kind="stable")
-    bound = np.r_[0, np.cumsum(np.bincount(number, minlength=len(levels)))]
-    for level in np.lexsort((-covered, levels["depth"].to_numpy())):
-        yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values("start_ns", kind="stable")
-
-
-def _depth(spans: pd.DataFrame) -> Int:
-    """Return how many of these ranges enclose each: the others, which were left out, do not count."""
+    # How many of these ranges enclose each: the others, which were left out, do not count.
     _, thread = numbered(spans, LEVEL[:-1])
     start = spans["start_ns"].to_numpy()
     end = start + spans["dur_ns"].to_numpy()
@@ -281,20 +280,13 @@ def _depth(spans: pd.DataFrame) -> Int:
     depth = np.zeros(len(start), np.int64)
     # Open at a start: ranges that began before it and had not ended.
     depth[order] = np.arange(len(start)) - np.searchsorted(np.sort(end + offset), (start + offset)[order], side="right")
-    return depth
-
-
-def _of_level(level: pd.DataFrame) -> pd.DataFrame:
-    """Return the stretches of a level that repeat."""
-    first, stop = repeats(level["label"].cat.codes.to_numpy().astype(np.int64))
-    start = level["start_ns"].to_numpy()
-    end = start + level["dur_ns"].to_numpy()
-    begin, finish = bounds(start, end, first, stop)
-    labels = level["label"].iloc[first]
-    if len(first) and (stop - first == 1).all() and where(labels, ITERATION.search).all():
-        finish = end[first]  # the range is the iteration, not what follows it
-    name = [_short(n) for n in level["name"].iloc[first]]
-    return pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name})
+    levels, number = numbered(spans.assign(depth=depth), LEVEL)
+    start = spans["start_ns"].to_numpy()
+    covered = total(union(start, start + spans["dur_ns"].to_numpy(), number), len(levels))
+    order = np.argsort(number, kind="stable")
+    bound = np.r_[0, np.cumsum(np.bincount(number, minlength=len(levels)))]
+    for level in np.lexsort((-covered, levels["depth"].to_numpy())):
+        yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values("start_ns", kind="stable")
 
 
 def _holds(steps: pd.DataFrame, launched: Int) -> bool:
@@ -328,7 +320,12 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     ([2, 5, 8, 11], [5, 8, 11, 14])
     """
     code = pd.factorize(code)[0].astype(np.int64)
-    anchors = _anchors(code)
+    # The anchors whose distance is the length of a repetition.
+    anchors: _Anchors | None = None
+    for candidate in _candidates(code):
+        enough = anchors is None or candidate.number >= SHORTER_ANCHORS * anchors.number
+        if enough and _explained(code, candidate) >= _least(candidate.length) * len(code):
+            anchors = candidate
     if anchors is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first = None if pause is None else _after_pause(code, anchors, pause)
@@ -350,16 +347,6 @@ def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
     finish = over(np.maximum, end, first, stop)
     finish[:-1] = np.where(stop[:-1] == first[1:], begin[1:], np.minimum(finish[:-1], begin[1:]))
     return begin, finish
-
-
-def _anchors(code: Int) -> _Anchors | None:
-    """Return the anchors whose distance is the length of a repetition."""
-    best: _Anchors | None = None
-    for candidate in _candidates(code):
-        enough = best is None or candidate.number >= SHORTER_ANCHORS * best.number
-        if enough and _explained(code, candidate) >= _least(candidate.length) * len(code):
-            best = candidate
-    return best
 
 
 def _least(length: float | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -48,7 +48,7 @@ def busy(
     One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns, device_busy_ns
     (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
     """
-    frames = _checked(kernels, copies, others)
+    frames = checked(kernels, copies, others)
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), window)
     sets = [union(*_seen(frame, window, group)) for frame, group in zip(frames, groups, strict=True)]
@@ -57,7 +57,8 @@ def busy(
     return index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
 
 
-def _checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | None) -> list[pd.DataFrame]:
+def checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | None) -> list[pd.DataFrame]:
+    """Return the three tables, `others` empty where it was not given; SchemaError if one is another table."""
     others = kernels.iloc[:0] if others is None else others
     return [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
 
@@ -76,10 +77,10 @@ def breakdown(
 
     Source: AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
     """
-    frames = _checked(kernels, copies, others)
+    frames = checked(kernels, copies, others)
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    reach = [total(covered, len(index)) for covered in accumulate(_layers(frames, groups, window), merge)]
+    reach = [total(covered, len(index)) for covered in accumulate(layers(frames, groups, window), merge)]
     parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
     table = index.assign(span_ns=end - start, **dict(zip(PARTS, parts, strict=True)))
     wrong = table[(parts < 0).any(axis=0)]
@@ -88,7 +89,7 @@ def breakdown(
     return table
 
 
-def _layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None) -> list[Intervals]:
+def layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None) -> list[Intervals]:
     """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
     kernel = _seen(frames[0], window, groups[0], frames[0]["family"] == "communication")
     copy = _seen(frames[1], window, groups[1], frames[1]["direction"] == "memset")

@@ -122,7 +122,11 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     offered = pd.DataFrame(columns)
     table = launches[["rank", "gpu", "launch", "name"]].copy()
     threads = _float(launches["block_threads"])
-    of_sm = _limits(metrics, offered, threads)
+    # The limits measured, and computed where they were not; barriers only when measured.
+    shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
+    computed = _blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
+    measured = {limit: metrics[metric].to_numpy() for limit, metric in _MEASURED.items()}
+    of_sm = pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
     smallest = of_sm.min(axis=1).where(of_sm[list(LIMITS)].notna().all(axis=1)).to_numpy()
     resident = np.ceil(threads / WARP) * smallest / offered["warps"].to_numpy()
     table["theoretical_occupancy_frac"] = first(launches["theoretical_occupancy_frac"].to_numpy(), resident)
@@ -175,14 +179,6 @@ def _blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -
     )
 
 
-def _limits(metrics: pd.DataFrame, offered: pd.DataFrame, threads: Float) -> pd.DataFrame:
-    """Return the limits measured, and computed where they were not; barriers only when measured."""
-    shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
-    computed = _blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
-    measured = {limit: metrics[metric].to_numpy() for limit, metric in _MEASURED.items()}
-    return pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
-
-
 def _limiter(of_sm: pd.DataFrame, smallest: Float) -> pd.Series:
     """Name the smallest limits of each launch."""
     named = np.full(len(of_sm), "", object)
@@ -225,16 +221,12 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     frame["share_frac"] = value / np.where(total > 0, total, np.nan)[group]
     # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
     frame = frame.take(np.lexsort([-value, group])).reset_index(drop=True)
-    return frame.assign(place=_place(frame, group))
-
-
-def _place(frame: pd.DataFrame, group: Int) -> pd.Series:
-    """Number the stalls of each group from 1, what issued and what was not measured left out."""
+    # Number the stalls of each group from 1, what issued and what was not measured left out.
     stalled = frame["value"].notna().to_numpy() & ~_among(frame["reason"], ISSUING)
     count = np.cumsum(stalled)
     first = np.searchsorted(group, np.arange(group.max(initial=-1) + 1))
     place: Int = count - (count - stalled)[first][group]
-    return pd.Series(pd.arrays.IntegerArray(place.astype(np.int64), ~stalled))
+    return frame.assign(place=pd.Series(pd.arrays.IntegerArray(place.astype(np.int64), ~stalled)))
 
 
 def _among(reason: pd.Series, names: frozenset[str]) -> NDArray[np.bool_]:

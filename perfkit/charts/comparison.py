@@ -244,19 +244,7 @@ def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str
     what = elided(of, LONGEST_STEP)
     if runs.empty:
         return nothing(title or f"No {what}", "None of the runs names its utilisation.")
-    drawn = _shares(runs)
-    first, last = (percent(runs["utilisation_frac"].iloc[at]) for at in (0, -1))
-    return layered(
-        _stacks(drawn, what),
-        title or f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
-        "Each change is against the run above it, in percentage points.",
-        picture=f"Stacked bars of {len(runs)} runs: what was reached before, and what each change gained or lost",
-        size=(WIDTH - 120, alt.Step(30)),
-    )
-
-
-def _shares(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what was reached before each change, and what it gained or lost, end to end."""
+    # What was reached before each change, and what it gained or lost, end to end.
     share, before = runs["utilisation_frac"], runs["utilisation_frac"].shift().fillna(runs["utilisation_frac"])
     gaps, both = 100 * (share - before), pd.concat([share, before], axis=1)
     points = [f" ({'+' if gap > 0 else '-'}{number(abs(gap))} points)" if gap else "" for gap in gaps]
@@ -265,7 +253,15 @@ def _shares(runs: pd.DataFrame) -> pd.DataFrame:
     moved = reached.assign(begin=reached["end"], end=both.max(axis=1))
     moved = moved.assign(part=[GAINED if up else LOST for up in share >= before], words=words)
     parts = pd.concat([reached.assign(part=REACHED, words=""), moved], ignore_index=True)
-    return parts.assign(told=parts["label"].map(dict(zip(reached["label"], share.map(percent), strict=True))))
+    drawn = parts.assign(told=parts["label"].map(dict(zip(reached["label"], share.map(percent), strict=True))))
+    first, last = (percent(runs["utilisation_frac"].iloc[at]) for at in (0, -1))
+    return layered(
+        _stacks(drawn, what),
+        title or f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
+        "Each change is against the run above it, in percentage points.",
+        picture=f"Stacked bars of {len(runs)} runs: what was reached before, and what each change gained or lost",
+        size=(WIDTH - 120, alt.Step(30)),
+    )
 
 
 def _stacks(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:

@@ -297,26 +297,22 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
     folds = np.isin(kind, list(folding)) & (up >= 0) & ~script
     numbered = (kind == "line") & calltree["line"].gt(0).fillna(False).to_numpy(bool)
     site = _above(up, ~folds | (kind == "line"))
-    paths = pd.DataFrame(
-        {
-            "up": up,
-            "value": value,
-            "what": _kinds(calltree, kind, up),
-            "context": np.arange(len(up)),
-            "site": np.where((site >= 0) & numbered[site], site, -1),
-        }
-    )
-    return _seen(_merged(_without(paths, folds | ~(value > 0)), calltree), least)
-
-
-def _kinds(calltree: pd.DataFrame, kind: NDArray[np.object_], up: Rows) -> NDArray[np.object_]:
     python = calltree["module"].eq(PYTHON_MODULE).fillna(False).to_numpy(bool)
     script = calltree["file"].astype("string").str.endswith(".py").fillna(False).to_numpy(bool)
     operation = kind == "gpu_operation"
     owned = np.isin(kind, list(OWNED.values()))
     rules = [owned, _above(up, operation) >= 0, operation, python | (script & (kind != "function")), kind != "entry"]
     kinds: NDArray[np.object_] = np.select(rules, [kind, KERNEL, OPERATION, PYTHON, NATIVE], OTHER).astype(object)
-    return kinds
+    paths = pd.DataFrame(
+        {
+            "up": up,
+            "value": value,
+            "what": kinds,
+            "context": np.arange(len(up)),
+            "site": np.where((site >= 0) & numbered[site], site, -1),
+        }
+    )
+    return _seen(_merged(_without(paths, folds | ~(value > 0)), calltree), least)
 
 
 def _above(up: Rows, wanted: Mask) -> Rows:
@@ -381,7 +377,14 @@ def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
 
 def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
     """Return paths in at most `rows` rows, if leaving out members of chains can do it: native code first."""
-    chain = _chains(paths, least)
+    # The first member of the chain that each path belongs to, which may be itself.
+    up, value, what = paths["up"].to_numpy(), paths["value"].to_numpy(), paths["what"].to_numpy()
+    only = (up >= 0) & (np.bincount(up[up >= 0], minlength=len(up))[up] == 1)
+    linked = only & (what[up] == what) & np.isin(what, [PYTHON, NATIVE])
+    chain = np.arange(len(up))
+    for row in np.argsort(_level(up), kind="stable"):
+        if linked[row] and value[chain[up[row]]] - value[row] < least:
+            chain[row] = chain[up[row]]
     context = calltree.iloc[paths["context"]]
     # The last function of each chain that has a name, or the last path if none has.
     named = (context["kind"].eq("function") & ~context["name"].astype(str).str.startswith(UNNAMED)).to_numpy()
@@ -405,18 +408,6 @@ def levels(paths: pd.DataFrame) -> int:
 
 def _level(up: Rows) -> Rows:
     return _along(up, np.ones(len(up))).astype(np.int64) - 1
-
-
-def _chains(paths: pd.DataFrame, least: float) -> Rows:
-    """Return the first member of the chain that each path belongs to, which may be itself."""
-    up, value, what = paths["up"].to_numpy(), paths["value"].to_numpy(), paths["what"].to_numpy()
-    only = (up >= 0) & (np.bincount(up[up >= 0], minlength=len(up))[up] == 1)
-    linked = only & (what[up] == what) & np.isin(what, [PYTHON, NATIVE])
-    chain = np.arange(len(up))
-    for row in np.argsort(_level(up), kind="stable"):
-        if linked[row] and value[chain[up[row]]] - value[row] < least:
-            chain[row] = chain[up[row]]
-    return chain
 
 
 def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataFrame:

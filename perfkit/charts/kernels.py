@@ -81,8 +81,16 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     drawn = _rows(summary.sort_values("total_ns", ascending=False, kind="stable"), top)
     scale = unit(float(drawn["total_ns"].max()), TIME)
     drawn = drawn.assign(time=drawn["total_ns"] / scale.size).drop(columns="total_ns")
+    labels = alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11)
+    place = alt.Y("label:N", title=None, sort=drawn["label"].tolist(), axis=labels)
+    room = alt.Scale(domain=[0, 1.28 * float(drawn["time"].max()) or 1], nice=False)
+    length_tip = ("time", f"GPU time ({scale.symbol})", ",.4~g")
+    shown = hover(("name", "kernel"), "family", ("count", "launches", ","), length_tip, "share")
+    colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
+    length = alt.X("time:Q", title=f"GPU time ({scale.symbol})", scale=room)
+    bars = theme.marked(drawn, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
     return layered(
-        _bars(drawn, scale.symbol),
+        [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)],
         title or f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time",
         f"{len(summary):,} kernels, {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
         picture=f"Bars of GPU time, {len(drawn)} rows, coloured by kind of kernel",
@@ -125,18 +133,6 @@ def _unique(labels: list[str]) -> list[str]:
         seen[label] = seen.get(label, 0) + 1
         numbered.append(label if seen[label] == 1 else f"({seen[label]}) {label}")
     return numbered
-
-
-def _bars(drawn: pd.DataFrame, symbol: str) -> list[alt.Chart]:
-    labels = alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11)
-    place = alt.Y("label:N", title=None, sort=drawn["label"].tolist(), axis=labels)
-    room = alt.Scale(domain=[0, 1.28 * float(drawn["time"].max()) or 1], nice=False)
-    length_tip = ("time", f"GPU time ({symbol})", ",.4~g")
-    shown = hover(("name", "kernel"), "family", ("count", "launches", ","), length_tip, "share")
-    colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
-    length = alt.X("time:Q", title=f"GPU time ({symbol})", scale=room)
-    bars = theme.marked(drawn, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
-    return [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
 
 
 def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from perfkit.charts import theme
 from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, colours, hover, ink, inline, layered, need, nothing
-from perfkit.format import TIME, Unit, duration, percent, printable, unit
+from perfkit.format import TIME, duration, percent, printable, unit
 
 PART_OF = {
     "computation_ns": "computation",
@@ -223,8 +223,17 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     drawn = drawn.assign(told=drawn["time"].map(duration))
     scale = unit(float(drawn["time"].max()), TIME)
     drawn = drawn.assign(time=drawn["time"] / scale.size)
+    # Bars and their times; the outline keeps a bar visible that is too short beside the others.
+    room = alt.Scale(domain=[0, 1.18 * float(drawn["time"].max())], nice=False)
+    shades = colours(SERIES_COLOURS, {}, drawn["series"])
+    length = alt.X("time:Q", title=f"sum of times ({scale.symbol})", scale=room)
+    label = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
+    offset = alt.YOffset("series:N", sort=list(SERIES), scale=alt.Scale(paddingInner=0.2))
+    shown = hover(("label", "where"), ("series", "kind of time"), ("told", "time"))
+    fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
+    marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, label, offset, fill, stroke, shown)
     return layered(
-        _lengths(drawn, scale),
+        [marks, ink(inline(drawn), dx=5).encode(length, label, offset, alt.Text("told:N"))],
         title or both or f"{duration(host)} of CPU time, no GPU operation recorded",
         "Sums over all threads and over all GPU operations: neither is wall time, their ratio is no utilisation.",
         picture=f"Bars of {', '.join(drawn['series'].unique())} for {', '.join(drawn['label'].unique()[:8])}",
@@ -254,19 +263,6 @@ def _labels(summary: pd.DataFrame) -> list[str]:
     if len(set(ranks)) == 1:
         return entries
     return [f"{rank} · {entry}" for rank, entry in zip(ranks, entries, strict=True)]
-
-
-def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
-    """Return bars and their times; the outline keeps a bar visible that is too short beside the others."""
-    room = alt.Scale(domain=[0, 1.18 * float(drawn["time"].max())], nice=False)
-    shades = colours(SERIES_COLOURS, {}, drawn["series"])
-    length = alt.X("time:Q", title=f"sum of times ({scale.symbol})", scale=room)
-    label = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
-    beside = alt.YOffset("series:N", sort=list(SERIES), scale=alt.Scale(paddingInner=0.2))
-    shown = hover(("label", "where"), ("series", "kind of time"), ("told", "time"))
-    fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
-    marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, label, beside, fill, stroke, shown)
-    return [marks, ink(inline(drawn), dx=5).encode(length, label, beside, alt.Text("told:N"))]
 
 
 def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

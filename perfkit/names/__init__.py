@@ -314,7 +314,12 @@ def sentence(full_name: str, decoded: Decoded) -> str:
 def _general(full_name: str, decoded: Decoded) -> str:
     """Describe by family: what, in which precision, on what, from where, and how it is divided."""
     if decoded.family not in ("gemm", "convolution"):
-        return _named(full_name, decoded)
+        # Describe by the kernel's own name, of which only the family is known.
+        kernel = f"kernel {decoded.name}" + (f" from {decoded.library}" if decoded.library else "")
+        if decoded.family == "other":
+            return f"{kernel}: its name follows no convention known here"
+        direction = f", {_DIRECTION[decoded.operation]}" if decoded.operation in ("fwd", "bwd") else ""
+        return f"{kernel}: {_WORK[decoded.family]}{direction}{_in_precision(decoded)}"
     work = _DIRECTION[decoded.operation] if decoded.operation in ("fprop", "dgrad", "wgrad") else _WORK[decoded.family]
     clauses = [work + _in_precision(decoded) + _on_units(decoded) + _origin(decoded)]
     if decoded.tile:
@@ -328,15 +333,6 @@ def _general(full_name: str, decoded: Decoded) -> str:
     elif len(decoded.layout) > 2:
         clauses.append(f"tensor layout {decoded.layout}")
     return "; ".join(clauses)
-
-
-def _named(full_name: str, decoded: Decoded) -> str:
-    """Describe by the kernel's own name, of which only the family is known."""
-    kernel = f"kernel {decoded.name}" + (f" from {decoded.library}" if decoded.library else "")
-    if decoded.family == "other":
-        return f"{kernel}: its name follows no convention known here"
-    direction = f", {_DIRECTION[decoded.operation]}" if decoded.operation in ("fwd", "bwd") else ""
-    return f"{kernel}: {_WORK[decoded.family]}{direction}{_in_precision(decoded)}"
 
 
 def _divided(split: str) -> list[str]:

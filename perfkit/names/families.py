@@ -306,23 +306,19 @@ def _rendered(parts: tuple[parsing.Part, ...], detail: _Detail, library: bool, d
     if library:
         detail = replace(detail, params=False)
     steps: list[str] = []
-    for part in parts[_leading_scopes(parts, library, detail) :]:
-        if found := _LAMBDA.match(part.name):
-            steps[-1:] = [_with_lambda(steps[-1] if steps else "", found, detail, depth) + part.tail]
-        elif part.name != "operator()" or part.args or not steps:
-            steps.append(_part(part, detail, depth))
-    return "::".join(steps)
-
-
-def _leading_scopes(parts: tuple[parsing.Part, ...], library: bool, detail: _Detail) -> int:
-    """Return how many namespaces at the start are left out: a library's fillers, or all."""
+    # How many namespaces at the start are left out: a library's fillers, or all.
     count = 0
     for scope, following in pairwise(parts):
         plain = not scope.args and scope.params is None and not following.name.startswith("{lambda(")
         if not plain or (detail.scopes and not (library and parsing.is_filler(scope.name))):
             break
         count += 1
-    return count
+    for part in parts[count:]:
+        if found := _LAMBDA.match(part.name):
+            steps[-1:] = [_with_lambda(steps[-1] if steps else "", found, detail, depth) + part.tail]
+        elif part.name != "operator()" or part.args or not steps:
+            steps.append(_part(part, detail, depth))
+    return "::".join(steps)
 
 
 def _with_lambda(scope: str, found: re.Match[str], detail: _Detail, depth: int) -> str:

@@ -31,7 +31,7 @@ from typing import TypeVar
 import pandas as pd
 
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.format import elided, printable
+from perfkit.format import elided, printable, several
 from perfkit.profile import KINDS, Loader, Profile
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
@@ -152,7 +152,7 @@ def _unrecognised(path: Path) -> ReadError:
 def _json(keys: list[str]) -> str:
     if "nodes" in keys and "traceEvents" not in keys:
         return "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
-    listed = ", ".join(repr(key[:40]) for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+    listed = several((repr(key[:40]) for key in keys), 5)
     return f"a JSON object that is not a PyTorch profiler trace (keys: {listed})"
 
 
@@ -162,7 +162,7 @@ def _tables(path: Path) -> str:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except sqlite3.Error as e:
         return str(e)
-    return ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
+    return several(sorted(names), 5) or "none"
 
 
 def outside_names() -> tuple[str, ...]:

@@ -127,7 +127,12 @@ def read(path: Path) -> Profile:
     """
     printed, notes = lines(content(path).decode("utf-8-sig", errors="replace"), path)
     training = _training(printed)
-    rows = _training_rows(training)
+    # The metrics of every line, and the number of GPUs at its first.
+    rows: list[Row] = []
+    for time_ns, iteration in zip(_times(training), training.iterations, strict=True):
+        rows += [(time_ns, metric, float(value)) for metric, value in _figures(iteration, training.settings).items()]
+    if rows and "world_size" in training.settings:
+        rows.append((0, "world_size_count", float(training.settings["world_size"])))
     timed = {metric for _, metric, _ in rows}
     rows += [row for row in _report_rows(printed, notes) if row[1] not in timed]
     if not rows:
@@ -300,7 +305,11 @@ def _training(printed: Sequence[str]) -> Training:
             settings = {name: int(value[1]) for name, pattern in SETTINGS.items() if (value := pattern.search(line))}
             training.settings.update(settings)
     training.iterations = list(iterations.values())
-    training.misdated += _far(training.iterations)
+    # The lines whose stamp is years from the others: that clock was not set.
+    stamps = [iteration.stamp_ns for iteration in training.iterations if iteration.stamp_ns is not None]
+    usual = median(stamps) if stamps else 0
+    far = (i for i in training.iterations if i.stamp_ns is not None and abs(i.stamp_ns - usual) > TEN_YEARS_NS)
+    training.misdated += [iteration.line for iteration in far]
     return training
 
 
@@ -322,14 +331,6 @@ def _stamp(printed: str | None) -> int | None:
         return None
     ns = int(stamp.timestamp()) * SECOND + stamp.microsecond * 1000
     return ns if abs(ns) < LATEST_NS else None
-
-
-def _far(iterations: Sequence[Iteration]) -> list[int]:
-    """Return the lines whose stamp is years from the others: that clock was not set."""
-    stamps = [iteration.stamp_ns for iteration in iterations if iteration.stamp_ns is not None]
-    usual = median(stamps) if stamps else 0
-    far = (i for i in iterations if i.stamp_ns is not None and abs(i.stamp_ns - usual) > TEN_YEARS_NS)
-    return [iteration.line for iteration in far]
 
 
 def _training_notes(training: Training) -> list[str]:
@@ -377,16 +378,6 @@ def _times(training: Training) -> list[int]:
         now = min(now + (longer if now + longer < TEN_YEARS_NS else iteration.dur_ns), TEN_YEARS_NS)
         times.append(now)
     return times
-
-
-def _training_rows(training: Training) -> list[Row]:
-    """Return the metrics of every line, and the number of GPUs at its first."""
-    rows: list[Row] = []
-    for time_ns, iteration in zip(_times(training), training.iterations, strict=True):
-        rows += [(time_ns, metric, float(value)) for metric, value in _figures(iteration, training.settings).items()]
-    if rows and "world_size" in training.settings:
-        rows.append((0, "world_size_count", float(training.settings["world_size"])))
-    return rows
 
 
 def _figures(iteration: Iteration, settings: dict[str, int]) -> dict[str, Decimal]:

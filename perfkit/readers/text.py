@@ -108,6 +108,29 @@ def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
     return tables.DEVICES.make(pd.DataFrame({**defaults, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns}))
 
 
+def samples_table(
+    points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]],
+) -> pd.DataFrame:
+    """Return SAMPLES of times and values by rank, GPU and metric, in its order: a sort of all rows would cost more."""
+    metrics = sorted({metric for _, _, metric in points})
+    codes = [metrics.index(metric) for _, _, metric in points]
+    lengths = [len(times) for times, _ in points.values()]
+    none = (np.zeros(0, np.int64), np.zeros(0))
+    times, values = (np.concatenate(part) for part in zip(none, *points.values(), strict=True))
+    frame = {
+        **{
+            key: np.repeat(np.array([of[i] for of in points], np.int32), lengths)
+            for i, key in enumerate(("rank", "gpu"))
+        },
+        "time_ns": times,
+        "metric": pd.Categorical.from_codes(
+            np.repeat(codes, lengths).astype(np.int16), pd.Index(metrics, dtype=object)
+        ),
+        "value": values,
+    }
+    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
+
+
 def by_number(name: str) -> list[tuple[int, str]]:
     """Sort key under which node10 comes after node2."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]

@@ -164,22 +164,18 @@ def _chosen(target: Path, run: Path) -> Path:
 def _profiles(place: Path) -> Iterator[tuple[str, Path]]:
     """Yield the notebooks of a folder whose parameters cell names a run, with that run."""
     for name in NAMES:
-        profile = _profile(place / f"{name}.ipynb")
+        # The text that a notebook's parameters cell assigns to `profile`; empty if it assigns none.
+        notebook = place / f"{name}.ipynb"
+        profile = ""
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the cell of a person may hold anything
+            for line in ast.parse(_parameters(notebook)).body:
+                match line:
+                    case ast.Assign([ast.Name("profile")], ast.Constant(str(value))) | ast.AnnAssign(
+                        ast.Name("profile"), _, ast.Constant(str(value))
+                    ):
+                        profile = value
         if profile:
             yield name, place.absolute() / profile  # the kernel of a notebook runs in the notebook's folder
-
-
-def _profile(notebook: Path) -> str:
-    """Return the text that a notebook's parameters cell assigns to `profile`; empty if it assigns none."""
-    path = ""
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the cell of a person may hold anything
-        for line in ast.parse(_parameters(notebook)).body:
-            match line:
-                case ast.Assign([ast.Name("profile")], ast.Constant(str(value))) | ast.AnnAssign(
-                    ast.Name("profile"), _, ast.Constant(str(value))
-                ):
-                    path = value
-    return path
 
 
 def _parameters(notebook: Path) -> str:

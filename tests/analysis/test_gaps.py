@@ -97,9 +97,6 @@ def test_the_call_of_what_ends_a_gap_gives_its_thread() -> None:
     assert found[0]["detail"].isna().all()
 
 
-SYNC, WHOLE = "cudaDeviceSynchronize", {"host_code": 100}
-
-
 def test_a_wait_is_divided_by_what_the_thread_did() -> None:
     # The thread is watched over [100, 200) us, before its launch call; the largest part gives the detail.
     for spans, parts in (

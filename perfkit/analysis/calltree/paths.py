@@ -123,16 +123,7 @@ def hot_path(
     value = np.full(len(calltree), np.nan)
     value[values.row] = values.inclusive
     parent = totals.parents(calltree)
-    root = _root(calltree, value, entry)
-    rows = np.array(list(_down(root, value, _largest_child(parent, value), at_least)), np.int64)
-    table = calltree.iloc[rows][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
-    return HOT_PATH.make(
-        table.assign(unit=values.unit, inclusive=value[rows], share_frac=value[rows] / value[rows[:1]])
-    )
-
-
-def _root(calltree: pd.DataFrame, value: totals.Floats, entry: str) -> int:
-    """Return the row of the root with the largest value; -1 where none has one above 0."""
+    # The row of the root with the largest value; -1 where none has one above 0.
     roots = calltree["parent"].isna().to_numpy()
     if entry and len(calltree):
         named = calltree["entry"].astype("string")
@@ -140,7 +131,12 @@ def _root(calltree: pd.DataFrame, value: totals.Floats, entry: str) -> int:
             raise ValueError(f"entry: {entry!r} is not one of {known}")
         roots = roots & named.eq(entry).to_numpy(bool)
     candidates = np.flatnonzero(roots & (value > 0))
-    return int(candidates[np.argmax(value[candidates])]) if len(candidates) else -1
+    root = int(candidates[np.argmax(value[candidates])]) if len(candidates) else -1
+    rows = np.array(list(_down(root, value, _largest_child(parent, value), at_least)), np.int64)
+    table = calltree.iloc[rows][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
+    return HOT_PATH.make(
+        table.assign(unit=values.unit, inclusive=value[rows], share_frac=value[rows] / value[rows[:1]])
+    )
 
 
 def _largest_child(parent: Int, value: totals.Floats) -> Int:
@@ -278,7 +274,13 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
     named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
     table = table.join(named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"}))
-    site = _with_most(sites)
+    # For each kernel, the context with most time of the launch site with most time.
+    keys = ["full_name", "python", "site"]
+    _, group = numbered(sites, keys)
+    time = np.nan_to_num(sites["total_ns"].to_numpy())
+    of_site = np.bincount(group, time)[group] if len(group) else time
+    order = np.lexsort([-time, -of_site])
+    site = sites.iloc[order].drop_duplicates("full_name").reset_index(drop=True)
     site["path"] = totals.described(calltree, parent, site["row"].to_numpy(), site["name"])
     table = table.join(site.set_index("full_name")[["python", "site", "path"]]).reset_index()
     made = TREE_KERNELS.make(table[TREE_KERNELS.column_names])
@@ -291,16 +293,6 @@ def _named(contexts: pd.DataFrame) -> pd.DataFrame:
     base = contexts["file"].str.replace(r".*/", "", regex=True) + ":" + contexts["line"].astype("string")
     python = (base + (" " + contexts["function"]).fillna("")).astype("string")
     return contexts.assign(name=contexts["full_name"].map(short).astype("string"), python=python)
-
-
-def _with_most(contexts: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each kernel, the context with most time of the launch site with most time."""
-    keys = ["full_name", "python", "site"]
-    _, group = numbered(contexts, keys)
-    time = np.nan_to_num(contexts["total_ns"].to_numpy())
-    of_site = np.bincount(group, time)[group] if len(group) else time
-    order = np.lexsort([-time, -of_site])
-    return contexts.iloc[order].drop_duplicates("full_name").reset_index(drop=True)
 
 
 def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:

@@ -19,16 +19,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from perfkit.analysis import monitoring
+from perfkit.analysis import monitoring, timeline
 from perfkit.analysis.compare import resampling
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
 from perfkit.analysis.compare.resampling import FEWEST, MATTERS, TOLERANCE, of_interval
-from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge, union
+from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge
 from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
-from perfkit.tables import COPIES, KERNELS, SAMPLES
+from perfkit.tables import SAMPLES
 
 COMPARED_STEPS = Table(
     "COMPARED_STEPS",
@@ -216,26 +215,14 @@ def in_parts(
     the GPUs of all ranks that take it.
     """
     steady = STEPS.check(steps)[steps["steady"]]
-    others = kernels.iloc[:0] if others is None else others
-    frames = [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
+    frames = timeline.checked(kernels, copies, others)
     index, groups = devices(*frames)
-    of_kernels, of_copies, of_others = ((*ends(f, None), group) for f, group in zip(frames, groups, strict=True))
-    talks = (frames[0]["family"] == "communication").to_numpy()
-    sets = (frames[1]["direction"] == "memset").to_numpy()
-    computing = merge(_where(of_kernels, ~talks), _where(of_copies, sets))
-    # Each counts where none before it does.
-    sorts = [computing, _where(of_kernels, talks), union(*of_others), _where(of_copies, ~sets)]
-    layers = list(accumulate(sorts, merge))
+    layers = list(accumulate(timeline.layers(frames, groups, None), merge))
     of_rank = dict(iter(steady.groupby("rank")))
     made = [_device(layers, place, of_rank[rank]) for place, rank in enumerate(index["rank"]) if rank in of_rank]
     if not made:
         return STEP_PARTS.empty()
     return STEP_PARTS.make(pd.concat(made).groupby("step", as_index=False).mean())
-
-
-def _where(operations: tuple[Int, Int, Int], rows: NDArray[np.bool_]) -> Intervals:
-    start, end, group = (column[rows] for column in operations)
-    return union(start, end, group)
 
 
 def _device(layers: Sequence[Intervals], place: int, steps: pd.DataFrame) -> pd.DataFrame:

@@ -203,7 +203,14 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
         table[f"{name}_frac"] = np.divide(lowered, recorded, out=np.full(len(table), np.nan), where=recorded > 0)
     sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
     table = table.assign(source=sources.astype("string"))
-    counted = _counted(samples, window).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
+    # By how much each counter grew over the time between its readings: a row per device, a column each.
+    found = readings(samples, *COUNTED, window=window)
+    gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
+    forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
+    lowered, lasted = (of_each(np.add, found, np.where(forward, column, 0)) for column in (gain, step))
+    possible = (lasted > 0) & (lowered <= lasted + found.usual)
+    share = np.divide(lowered, lasted, out=np.full(len(lasted), np.nan), where=possible)
+    counted = wide(found, np.minimum(share, 1), COUNTED).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
     both = zip(table.to_dict("records"), counted.to_dict("records"), strict=True)
     figures = [_with_counters(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
     return pd.DataFrame(figures, columns=table.columns).astype(table.dtypes)
@@ -222,17 +229,6 @@ def _with_counters(row: Mapping[Any, Any], grown: Mapping[str, float]) -> dict[A
     shares = [figures[f"{cause}_frac"] for cause in CAUSES if not np.isnan(figures[f"{cause}_frac"])]
     union = np.nan if precede else row["throttled_frac"]
     return {**figures, "throttled_frac": np.fmax(union, max(shares, default=np.nan))}
-
-
-def _counted(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return by how much each counter grew over the time between its readings: a row per device, a column each."""
-    found = readings(samples, *COUNTED, window=window)
-    gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
-    forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
-    lowered, lasted = (of_each(np.add, found, np.where(forward, column, 0)) for column in (gain, step))
-    possible = (lasted > 0) & (lowered <= lasted + found.usual)
-    share = np.divide(lowered, lasted, out=np.full(len(lasted), np.nan), where=possible)
-    return wide(found, np.minimum(share, 1), COUNTED)
 
 
 def held(found: Readings, device: Int, rows: Int) -> Intervals:

@@ -170,7 +170,13 @@ def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Da
     table.insert(0, "gpu_busy_frac", busy.bfill(axis=1).iloc[:, 0])
     table["busy_metric"] = _named(busy.notna())
     table["pipe"] = _named(pipes.eq(table["pipe_active_frac"], axis=0))
-    table["note"] = _contradictions(table)
+    # A text for every row in which a part exceeds its whole.
+    notes = pd.Series("", table.index, dtype="string")
+    for part, whole in (("sm_active", "gpu_busy"), ("sm_occupancy", "sm_active"), ("pipe_active", "sm_active")):
+        exceeds = table[f"{part}_frac"] > table[f"{whole}_frac"] + SAMPLING_ERROR
+        note = f"{part}_frac exceeds {whole}_frac, which cannot be: check what was recorded. "
+        notes = notes.mask(exceeds, notes + note)
+    table["note"] = notes.str.strip()
     return table.rename_axis(columns=None).reset_index()
 
 
@@ -178,13 +184,3 @@ def _named(chosen: pd.DataFrame) -> pd.Series:
     """Return the name of the first column that is true in each row, missing where none is."""
     names = np.array(chosen.columns, dtype=object)[chosen.to_numpy().argmax(axis=1)]
     return pd.Series(names, chosen.index, dtype="string").where(chosen.any(axis=1))
-
-
-def _contradictions(table: pd.DataFrame) -> pd.Series:
-    """Return a text for every row in which a part exceeds its whole."""
-    notes = pd.Series("", table.index, dtype="string")
-    for part, whole in (("sm_active", "gpu_busy"), ("sm_occupancy", "sm_active"), ("pipe_active", "sm_active")):
-        exceeds = table[f"{part}_frac"] > table[f"{whole}_frac"] + SAMPLING_ERROR
-        note = f"{part}_frac exceeds {whole}_frac, which cannot be: check what was recorded. "
-        notes = notes.mask(exceeds, notes + note)
-    return notes.str.strip()

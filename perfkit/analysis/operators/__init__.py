@@ -47,7 +47,7 @@ from perfkit.analysis.causes import THREAD as THREAD_KEYS
 from perfkit.analysis.causes import Axis, is_graph_launch, is_memory, numbered_together, on_one_axis, started_by, where
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
-from perfkit.analysis.host import BLOCKING
+from perfkit.analysis.host import blocks
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import HOW, Operators, backward, kernels_of, launched, summary
@@ -93,8 +93,6 @@ SYNCHRONISATIONS = Table(
     ("rank", "process", "thread", "start_ns"),
 )
 KEYS = ("api", "kind", "operator", "outermost", "line")
-_BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
-_VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 __all__ = ["CHECKS", "HOW", "SHORT_NS", "SYNCHRONISATIONS", "Operators", "backward", "kernels_of", "launched"]
 __all__ += ["many_small", "summary", "synchronisation_summary", "synchronisations", "unexpected"]
 
@@ -205,7 +203,10 @@ def many_small(
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     waits = launches["interval"].to_numpy()
     table["interval_ns"] = grouped(waits[waits >= 0], group[waits >= 0], len(table))["median"]
-    inside = np.bincount(group[_in_a_step(launches, steps)], minlength=len(table))
+    # Which kernels start in one of the steps, which do not overlap within a rank.
+    (start, _), (begin, end) = on_one_axis([launches, steps], ["rank"])
+    at = np.searchsorted(begin, start, side="right") - 1
+    inside = np.bincount(group[np.asarray((at >= 0) & (start < np.append(end, 0)[at]))], minlength=len(table))
     table["per_step_count"] = inside / (len(steps) or np.nan)
     return ranked(table[table["median_ns"] < below_ns], "count", ["name"])
 
@@ -220,13 +221,6 @@ def _intervals(api_calls: pd.DataFrame, call: Int) -> Int:
     intervals = np.full(len(api_calls) + 1, -1, np.int64)
     intervals[launches[:-1]] = np.where(same & alone[:-1], step, -1)
     return intervals[call]
-
-
-def _in_a_step(kernels: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell which kernels start in one of the steps, which do not overlap within a rank."""
-    (start, _), (begin, end) = on_one_axis([kernels, steps], ["rank"])
-    at = np.searchsorted(begin, start, side="right") - 1
-    return np.asarray((at >= 0) & (start < np.append(end, 0)[at]))
 
 
 def synchronisations(
@@ -267,7 +261,7 @@ def synchronisations(
 
 def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
     """Tell which calls return only when the GPU is done."""
-    waits = where(api_calls["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
+    waits = blocks(api_calls)
     pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")
     staged = started_by(copies[pageable], api_calls)
     waits[staged[staged >= 0]] = True

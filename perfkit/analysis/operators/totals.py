@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD, Placed, numbered_together, on_one_axis, placed, started_by, where
-from perfkit.analysis.grouping import numbered, ranked, totals
+from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -78,7 +78,7 @@ class Operators:
             number[ops] = np.arange(len(ops))
             of_ops, parent, row = of_ops.take(ops), number[parent[ops]], number[row]
         kept = of_ops.reset_index(drop=True), of_kernels.reset_index(drop=True)
-        return summed(kept[0], parent, kept[1], row, keys=checked(by), window=window)
+        return summed(kept[0], parent, kept[1], row, keys=keys_of(by, KEYS), window=window)
 
 
 def placed_with(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[Placed, Int]:
@@ -170,10 +170,10 @@ def sums(values: Int, group: Int, groups: int) -> Int:
     return total
 
 
-def named(ops: pd.DataFrame, row: Int) -> pd.Categorical:
-    """Return the name of the operator in each row, missing for -1."""
-    codes = np.append(ops["name"].cat.codes.to_numpy(), -1)
-    return pd.Categorical.from_codes(codes[row], ops["name"].cat.categories)
+def named(calls: pd.DataFrame, row: Int) -> pd.Categorical:
+    """Return the name of the operator or Python function in each row, missing for -1."""
+    codes = np.append(calls["name"].cat.codes.to_numpy(), -1)
+    return pd.Categorical.from_codes(codes[row], calls["name"].cat.categories)
 
 
 def starts_inside(frame: pd.DataFrame, window: Window | None) -> NDArray[np.bool_]:
@@ -227,8 +227,7 @@ def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
     own = np.flatnonzero(where(python_calls["name"], of_program))
     place = open_at(python_calls.take(own), moments)
     row = np.where(place >= 0, np.append(own, -1)[place], open_at(python_calls, moments))
-    codes = np.append(python_calls["name"].cat.codes.to_numpy(), -1)
-    return pd.Categorical.from_codes(codes[row], python_calls["name"].cat.categories)
+    return named(python_calls, row)
 
 
 def of_program(name: str) -> bool:
@@ -267,18 +266,10 @@ def summary(
     Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of
     Calls.
     """
-    keys = checked(by)
+    keys = keys_of(by, KEYS)
     parent = parents(OPS.check(ops))
     _, row = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
     return summed(ops, parent, kernels, row, keys=keys, window=window)
-
-
-def checked(by: str | Sequence[str]) -> list[str]:
-    """Return the keys to group by; raise ValueError if there is none, or one that is not of KEYS."""
-    keys = [by] if isinstance(by, str) else list(by)
-    if not keys or not set(keys) <= set(KEYS):
-        raise ValueError(f"by: {keys} is not one or more of {list(KEYS)}")
-    return keys
 
 
 def summed(
@@ -366,7 +357,16 @@ def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]
     )
     node = engine | (named_node & ~np.append(engine, False)[parent])
     row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
-    return node, row, _forward(ops, parent, node, row, made)
+    # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
+    keys = ["rank", "process", "sequence"]
+    sides = [ops[keys].take(side).assign(within=_around(parent, node, parent[side]) >= 0) for side in (row, made)]
+    wanted, there = numbered_together(sides, [*keys, "within"])
+    start, number = ops["start_ns"].to_numpy(), ops["sequence"].to_numpy()
+    order = np.argsort(start[made], kind="stable")
+    last = np.full(int(max(wanted.max(initial=-1), there.max(initial=-1))) + 1, -1, np.int64)
+    last[there[order]] = made[order]
+    forward = np.where(number[row] >= 0, last[wanted], -1)
+    return node, row, np.where((forward >= 0) & (start[forward] <= start[row]), forward, -1)
 
 
 def forward_of(ops: pd.DataFrame, op: Int) -> Int:
@@ -385,19 +385,6 @@ def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
         new = (around[who] < 0) & node[at]
         around[who[new]] = at[new]
     return around
-
-
-def _forward(ops: pd.DataFrame, parent: Int, node: NDArray[np.bool_], row: Int, made: Int) -> Int:
-    """Return the one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded."""
-    keys = ["rank", "process", "sequence"]
-    sides = [ops[keys].take(side).assign(within=_around(parent, node, parent[side]) >= 0) for side in (row, made)]
-    wanted, there = numbered_together(sides, [*keys, "within"])
-    start, number = ops["start_ns"].to_numpy(), ops["sequence"].to_numpy()
-    order = np.argsort(start[made], kind="stable")
-    last = np.full(int(max(wanted.max(initial=-1), there.max(initial=-1))) + 1, -1, np.int64)
-    last[there[order]] = made[order]
-    forward = np.where(number[row] >= 0, last[wanted], -1)
-    return np.where((forward >= 0) & (start[forward] <= start[row]), forward, -1)
 
 
 def _once(total: Int, forward: Int, group: Int, groups: int) -> Int:

@@ -159,7 +159,13 @@ class Tables(NamedTuple):
 def altered(plan: Plan, change: Change, tables: Tables) -> int:
     """Make a change to the plan; return how many kernels, copies, launches saved, gaps or calls it concerns."""
     if isinstance(change, Kernels):
-        return _alter_kernels(plan, change, tables)
+        chosen = _matching(plan, tables, change.pattern)
+        if change.family:
+            chosen &= _of_rows(plan, tables, kernels=(tables.kernels["family"] == change.family).to_numpy())
+        if change.rows is not None:
+            chosen &= np.isin(plan.program.ops.row, change.rows)
+        _scale(plan, chosen, change.factor)
+        return int(chosen.sum())
     if isinstance(change, Copies):
         return _alter_copies(plan, change, tables)
     if isinstance(change, Launches):
@@ -168,7 +174,10 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
         return _alter_host(plan, change, tables)
     if isinstance(change, Synchronisations):
         return _alter_synchronisations(plan, change, tables.api_calls)
-    return _alter_communication(plan, change, tables)
+    chosen = _of_rows(plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy())
+    _scale(plan, chosen, change.factor)
+    plan.moved[chosen] = SENT
+    return int(chosen.sum())
 
 
 def _matching(plan: Plan, tables: Tables, pattern: str) -> program.Bool:
@@ -187,16 +196,6 @@ def _of_rows(
 
 def _scale(plan: Plan, chosen: program.Bool, factor: float) -> None:
     plan.dur[chosen] = np.rint(plan.dur[chosen] * factor).astype(np.int64)
-
-
-def _alter_kernels(plan: Plan, change: Kernels, tables: Tables) -> int:
-    chosen = _matching(plan, tables, change.pattern)
-    if change.family:
-        chosen &= _of_rows(plan, tables, kernels=(tables.kernels["family"] == change.family).to_numpy())
-    if change.rows is not None:
-        chosen &= np.isin(plan.program.ops.row, change.rows)
-    _scale(plan, chosen, change.factor)
-    return int(chosen.sum())
 
 
 def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
@@ -266,13 +265,6 @@ def _alter_synchronisations(plan: Plan, change: Synchronisations, api_calls: pd.
     chosen = where(api_calls["name"], re.compile(change.pattern).search)[calls.row] & (calls.kind >= program.EVENT_SYNC)
     plan.cost[chosen] = 0
     plan.host_waits = waits.only(~chosen[waits.call])
-    return int(chosen.sum())
-
-
-def _alter_communication(plan: Plan, change: Communication, tables: Tables) -> int:
-    chosen = _of_rows(plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy())
-    _scale(plan, chosen, change.factor)
-    plan.moved[chosen] = SENT
     return int(chosen.sum())
 
 

@@ -30,12 +30,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit import tables
 from perfkit.errors import ReadError
-from perfkit.format import number, printable
+from perfkit.format import number, printable, several
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.dcgm import fields, forms
-from perfkit.readers.text import by_number, capture_table, content, devices_table, head
+from perfkit.readers.text import by_number, capture_table, content, devices_table, head, samples_table
 
 __all__ = ["KIND", "VERSION", "fetch", "read", "sniff"]
 
@@ -167,7 +166,10 @@ def samples(series: Sequence[fields.Series], rank: dict[str, int], notes: list[s
     missing = every - sum(len(times) for parts in points_of.values() for times, _ in parts)
     notes += [f"{missing} of {every} values are missing (N/A, blank or impossible)"] if missing else []
     there = {key: points for key, points in sorted(points_of.items()) if any(len(times) for times, _ in points)}
-    return _table({key: _once(points) for key, points in there.items()}, notes)
+    once = {key: _once(points) for key, points in there.items()}
+    differing = sum(count for _, count in once.values())
+    notes += [f"second values of one metric at one time are left out ({differing})"] if differing else []
+    return samples_table({key: points for key, (points, _) in once.items()})
 
 
 def _in_time(series: Sequence[fields.Series], notes: list[str]) -> Sequence[fields.Series]:
@@ -208,29 +210,6 @@ def _once(points: Sequence[Points]) -> tuple[Points, int]:
     first = np.append(True, np.diff(times) > 0)[: len(times)]
     kept = np.flatnonzero(first)[np.cumsum(first) - 1]
     return (times[first], values[first]), int((values != values[kept]).sum())
-
-
-def _table(points_of: dict[tuple[int, int, str], tuple[Points, int]], notes: list[str]) -> pd.DataFrame:
-    """Return SAMPLES of what is in its order already."""
-    differing = sum(count for _, count in points_of.values())
-    notes += [f"second values of one metric at one time are left out ({differing})"] if differing else []
-    metrics = sorted({metric for _, _, metric in points_of})
-    codes = [metrics.index(metric) for _, _, metric in points_of]
-    lengths = [len(times) for (times, _), _ in points_of.values()]
-    none: Points = (np.zeros(0, np.int64), np.zeros(0))
-    times, values = (
-        np.concatenate(part) for part in zip(none, *(points for points, _ in points_of.values()), strict=True)
-    )
-    frame = {
-        "rank": np.repeat(np.array([rank for rank, _, _ in points_of], np.int32), lengths),
-        "gpu": np.repeat(np.array([gpu for _, gpu, _ in points_of], np.int32), lengths),
-        "time_ns": times,
-        "metric": pd.Categorical.from_codes(
-            np.repeat(codes, lengths).astype(np.int16), pd.Index(metrics, dtype=object)
-        ),
-        "value": values,
-    }
-    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
 
 
 def devices(listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str, int]) -> pd.DataFrame:
@@ -422,8 +401,7 @@ def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float
 def _nothing(server: Server, start: float, end: float, match: str) -> str:
     names = server.names(start, end)
     shown = [name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))] or names
-    listed = ", ".join(printable(name, 60) for name in shown[:5]) or "none"
-    listed += f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    listed = several((printable(name, 60) for name in shown), 5) or "none"
     span = " to ".join(f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S}" for t in (start, end))
     where = f" where {match}" if match else ""
     return (

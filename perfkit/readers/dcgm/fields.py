@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.format import printable
+from perfkit.format import printable, several
 from perfkit.readers.text import csv_rows
 
 PERCENT = 0.01
@@ -235,4 +235,4 @@ def driver(listed: Sequence[Raw]) -> str:
 def unknown(names: Iterable[str]) -> str:
     """Name the GPU metrics that are not read, in a few words."""
     left = sorted({name for name in names if name.casefold().startswith(PREFIXES)} - set(METRICS) - {INFO, INDEX})
-    return ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+    return several(left, 3)

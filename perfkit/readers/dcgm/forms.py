@@ -409,21 +409,17 @@ def _answer(path: Path) -> Answer:
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
             "Store the answer to a query of metrics."
         )
-    twice = _repeated(data, answer.data.result)
+    # A key that stands more often in the text than in what was decoded of it; empty if there is none.
+    there = Counter(key.decode() for key in KEY.findall(data))
+    decoded = Counter({"data": 1, "result": 1, "metric": len(answer.data.result)})
+    decoded["values"] = decoded["value"] = len(answer.data.result)  # a series has one of them, or both without points
+    decoded.update(label for one in answer.data.result for label in one.metric if label in there)
+    twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:
         raise ReadError(
             f"{path}: an object has the key {twice!r} twice, and one of both values is lost. Ask for it again."
         )
     return answer
-
-
-def _repeated(data: bytes, results: Sequence[Result]) -> str:
-    """Return a key that stands more often in the text than in what was decoded of it; empty if there is none."""
-    there = Counter(key.decode() for key in KEY.findall(data))
-    decoded = Counter({"data": 1, "result": 1, "metric": len(results)})
-    decoded["values"] = decoded["value"] = len(results)  # a series has one of them, or both without points
-    decoded.update(label for one in results for label in one.metric if label in there)
-    return next((key for key in there if there[key] > decoded[key]), "")
 
 
 def _answered(path: Path, result: Result) -> fields.Raw:

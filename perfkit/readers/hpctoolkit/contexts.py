@@ -120,7 +120,8 @@ def metrics(meta: File) -> list[Metric]:
     metrics_of: dict[str, Metric] = {}
     for row in meta.records(first, count, size, parts, "the metrics"):
         pointer, insts, sums, n, n_sums = map(int, row)
-        thread = _instance(meta, insts, n, inst_size, inclusive)
+        rows = meta.records(insts, n, inst_size, {"scope": ("<u8", 0), "metric": ("<u2", 8)}, "the scopes of a metric")
+        thread = next((int(row["metric"]) for row in rows if int(row["scope"]) in inclusive), None)
         summary = _summary(meta, sums, n_sums, sum_size, inclusive)
         if thread is None or summary is None:
             continue
@@ -130,11 +131,6 @@ def metrics(meta: File) -> list[Metric]:
         name, unit, factor = (text, "count", 1.0) if name in metrics_of else (name, unit, factor)
         metrics_of[name] = Metric(name, unit, factor, summary, thread)
     return [metrics_of[name] for name in sorted(metrics_of)]
-
-
-def _instance(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
-    rows = meta.records(at, count, size, {"scope": ("<u8", 0), "metric": ("<u2", 8)}, "the scopes of a metric")
-    return next((int(row["metric"]) for row in rows if int(row["scope"]) in scopes), None)
 
 
 def _summary(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
@@ -168,13 +164,6 @@ def identities(meta: File) -> list[str]:
     """Return the names of the kinds of identity, such as RANK, THREAD or GPUSTREAM."""
     first, count = meta.fields(meta.sections[IDENTITIES][0], "QB", "the kinds of identity")
     return [meta.text(at) for at in meta.fields(first, f"{count}Q", "the kinds of identity")]
-
-
-def module_names(meta: File) -> Listed:
-    """Return the paths of the load modules."""
-    first, count, stride = meta.fields(meta.sections[MODULES][0], "QIH", "the modules")
-    rows = meta.records(first, count, stride, {"path": ("<u8", 8)}, "the modules")
-    return Listed(first, stride, [meta.text(at) for at in rows["path"].tolist()])
 
 
 def file_names(meta: File) -> Listed:
@@ -213,7 +202,10 @@ def place(file: str, line: int) -> str:
 def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     """Return CALLTREE."""
     walked = walk(meta, entries)
-    modules, files = module_names(meta), file_names(meta)
+    # The paths of the load modules.
+    first, count, stride = meta.fields(meta.sections[MODULES][0], "QIH", "the modules")
+    rows = meta.records(first, count, stride, {"path": ("<u8", 8)}, "the modules")
+    modules, files = Listed(first, stride, [meta.text(at) for at in rows["path"].tolist()]), file_names(meta)
     functions = function_names(meta, modules, files)
     context = contexts(meta, walked.at, functions, files, modules)
     file, line, module = _where(context, functions, np.array([_is_source(f) for f in files.texts], bool))

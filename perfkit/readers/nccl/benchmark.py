@@ -133,7 +133,11 @@ class _Reading:
         table = self.tables[-1]
         table.headed, table.cpu_time, table.named = True, header.cpu_time, self._named
         if table.devices:
-            table.ranks = listed_ranks(table.devices)
+            # How many ranks the group of the first device has: its lines, or more where a line of one group is lost.
+            listed = sum(device.group == table.devices[0].group for device in table.devices)
+            numbers = [device.rank for device in table.devices if device.rank is not None]
+            is_one_group = listed == len(table.devices) == len(numbers)
+            table.ranks = max(listed, max(numbers) + 1) if is_one_group else listed
         self._layout, self._begun, self._named = header, "", ""
 
     def _say(self, text: str) -> None:
@@ -173,14 +177,6 @@ class _Reading:
         elif header.resembles(text):
             table.damaged.append(line.number)
             self._begun = ""
-
-
-def listed_ranks(devices: Sequence[Device]) -> int:
-    """Return how many ranks the group of the first device has: its lines, or more where a line of one group is lost."""
-    listed = sum(device.group == devices[0].group for device in devices)
-    numbers = [device.rank for device in devices if device.rank is not None]
-    is_one_group = listed == len(devices) == len(numbers)
-    return max(listed, max(numbers) + 1) if is_one_group else listed
 
 
 def implied_ranks(rows: Sequence[Row], collective: str | None) -> int | None:

@@ -203,7 +203,13 @@ def scan(path: Path) -> Log:
     number, line = 0, ""
     for number, line in enumerate(_lines(path), 1):
         if not rows.take(number, line) and line.startswith("=="):
-            _listen(log, line)
+            # Keep what one of ncu's own lines says.
+            text = line.rstrip()
+            if text.startswith("==ERROR== "):
+                log.errors[clean(text.removeprefix("==ERROR== "))] = None
+            elif text.startswith(_SIMULATED):
+                log.simulated[clean(text.removeprefix(_SIMULATED))] = None
+            log.profiled += text.startswith("==PROF== Profiling ")
     rows.end(number, line)
     log.pages = [page for page in log.pages if any(row[0] for row in page.rows)]
     if not log.pages:
@@ -226,16 +232,6 @@ def _lines(path: Path) -> Iterator[str]:
                     f"this is no page of Nsight Compute. {AGAIN}."
                 )
             yield line
-
-
-def _listen(log: Log, line: str) -> None:
-    """Keep what one of ncu's own lines says."""
-    text = line.rstrip()
-    if text.startswith("==ERROR== "):
-        log.errors[clean(text.removeprefix("==ERROR== "))] = None
-    elif text.startswith(_SIMULATED):
-        log.simulated[clean(text.removeprefix(_SIMULATED))] = None
-    log.profiled += text.startswith("==PROF== Profiling ")
 
 
 def _reason(log: Log, has_header: bool) -> str:

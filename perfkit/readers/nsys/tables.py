@@ -439,7 +439,11 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     metrics, numbers = pd.factorize(columns["metricId"])
     codes, pairs = pd.factorize(sets.astype(np.int64) * len(numbers) + metrics)
     keys = [(int(types[pair // len(numbers)]), int(numbers[pair % len(numbers)])) for pair in pairs]
-    spelled = _metric_names(source)
+    # The spelling of each metric by its set and number; what is not a number and a name names nothing.
+    listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
+    named = (r for r in listed if isinstance(r["metricName"], str))
+    whole_ids = (r for r in named if isinstance(r["typeId"], int) and isinstance(r["metricId"], int))
+    spelled = {(r["typeId"], r["metricId"]): r["metricName"][:LONGEST_NAME] for r in whole_ids}
     labels = [canonical(spelled.get(key, f"metric {key[1]} [unlisted]")) for key in keys]
     kinds = [kind & 0xFF if kind >= 0 else -1 for kind, _ in keys]
     frame = {
@@ -450,14 +454,6 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
         "value": _in_unit(columns["value"], codes, labels),
     }
     return tables.SAMPLES.make(pd.DataFrame(frame))
-
-
-def _metric_names(source: sources.Source) -> dict[tuple[int, int], str]:
-    """Return the spelling of each metric by its set and number; what is not a number and a name names nothing."""
-    listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
-    named = (r for r in listed if isinstance(r["metricName"], str))
-    whole_ids = (r for r in named if isinstance(r["typeId"], int) and isinstance(r["metricId"], int))
-    return {(r["typeId"], r["metricId"]): r["metricName"][:LONGEST_NAME] for r in whole_ids}
 
 
 def canonical(spelling: str) -> str:

@@ -8,7 +8,7 @@ wrote is of processes: no table has a place for it, `refused` says what to recor
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
-from perfkit.format import duration
+from perfkit.format import duration, several
 from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.nvidia_smi import fields
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
 from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
-from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
+from perfkit.readers.text import capture_table, devices_table, head, nullable, samples_table, utf8
 
 __all__ = ["KIND", "QUERY", "VERSION", "read", "refused", "sniff"]
 
@@ -135,6 +135,8 @@ def _filled(log: fields.Log) -> Profile:
     loaders: dict[str, Loader] = {"SAMPLES": partial(_samples, log.gpu, log.time_ns, values)}
     if len(devices):
         loaders["DEVICES"] = devices.copy
+    names = several((name[:40] for name in log.unread), 5)
+    unread = [f"columns that are no metric: {names}"] if names else []
     driver = log.columns["driver_version"].texts[0] if "driver_version" in log.columns else ""
     return Profile(
         reader="nvidia_smi",
@@ -142,7 +144,7 @@ def _filled(log: fields.Log) -> Profile:
         capture=capture_table(log.path, log.tool, driver, log.t0_unix_ns, int(log.time_ns.max())),
         loaders=loaders,
         missing=_missing(log, values, loaders),
-        notes=(*log.notes, *_holes(log), *partly, *absent, *_unread(log.unread)),
+        notes=(*log.notes, *_holes(log), *partly, *absent, *unread),
     )
 
 
@@ -201,30 +203,15 @@ def _amounts(name: str, column: fields.Column, metric: str) -> NDArray[np.float6
 
 
 def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:
-    """Return SAMPLES, made in its order: a sort of all rows would cost more than reading them."""
     order = np.lexsort((times, gpu))
     gpus, starts = np.unique(gpu[order], return_index=True)
-    metrics = sorted(values)
-    time_ns, value = (np.empty(len(gpu) * len(metrics), kind) for kind in (np.int64, np.float64))
-    ends = [0]
-    for rows in np.split(order, starts[1:]):
-        moments = times[rows]
-        for column in (values[metric][rows] for metric in metrics):
+    points = {}
+    for number, rows in zip(gpus.tolist(), np.split(order, starts[1:]), strict=True):
+        for metric in sorted(values):
+            column = values[metric][rows]
             there = ~np.isnan(column)
-            place = slice(ends[-1], ends[-1] + int(there.sum()))
-            whole = place.stop - place.start == len(rows)
-            time_ns[place], value[place] = (moments, column) if whole else (moments[there], column[there])
-            ends.append(place.stop)
-    counts = np.diff(ends)
-    codes = np.tile(np.arange(len(metrics), dtype=np.int16), len(gpus))
-    frame = {
-        "rank": np.zeros(ends[-1], np.int32),
-        "gpu": np.repeat(np.repeat(gpus, len(metrics)), counts),
-        "time_ns": time_ns[: ends[-1]],
-        "metric": pd.Categorical.from_codes(np.repeat(codes, counts), pd.Index(metrics, dtype=object)),
-        "value": value[: ends[-1]],
-    }
-    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
+            points[0, number, metric] = times[rows][there], column[there]
+    return samples_table(points)
 
 
 def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
@@ -266,8 +253,3 @@ def _missing(log: fields.Log, values: Values, loaders: Mapping[str, object]) -> 
     if "DEVICES" not in loaders:
         lacking.append(Missing("DEVICES", "Which GPUs were used?", INVENTORY))
     return tuple(lacking)
-
-
-def _unread(names: Sequence[str]) -> list[str]:
-    listed = ", ".join(name[:40] for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return [f"columns that are no metric: {listed}"] if names else []

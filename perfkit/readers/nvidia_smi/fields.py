@@ -268,8 +268,17 @@ def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> 
         key = np.unique(key * len(column.texts) + column.codes, return_inverse=True)[1]
     identified = any(name in columns for name in IDENTITY)
     if times is not None and not identified:
-        key = key * MOST_GPUS + _positions(key, times)
-    gpu = _in_order(key)
+        # The place of each row within the burst of rows with its key.
+        place = np.zeros(len(key), np.int64)
+        for value in np.unique(key):
+            of_key = np.flatnonzero(key == value)
+            place[of_key] = np.arange(len(of_key)) % _in_burst(times[of_key])
+        key = key * MOST_GPUS + place
+    # Number keys in the order in which they appear.
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int32)
+    number[np.argsort(first)] = np.arange(len(first))
+    gpu = number[inverse]
     if identified:
         return gpu, [APPEARING]
     count = int(gpu.max()) + 1
@@ -282,15 +291,6 @@ def indices(name: str, column: Column) -> NDArray[np.int32]:
         if not (text.isascii() and text.isdecimal() and len(text) < 5):
             raise Unreadable(name, column, code)
     return np.array([int(text) for text in column.texts], np.int32)[column.codes]
-
-
-def _positions(key: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each row within the burst of rows with its key."""
-    place = np.zeros(len(key), np.int64)
-    for value in np.unique(key):
-        rows = np.flatnonzero(key == value)
-        place[rows] = np.arange(len(rows)) % _in_burst(times[rows])
-    return place
 
 
 def _in_burst(times: NDArray[np.int64]) -> int:
@@ -306,11 +306,3 @@ def _in_burst(times: NDArray[np.int64]) -> int:
     if steps.min() < TOO_CLOSE:
         raise Mixed
     return 1
-
-
-def _in_order(key: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Number keys in the order in which they appear."""
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    number = np.empty(len(first), np.int32)
-    number[np.argsort(first)] = np.arange(len(first))
-    return number[inverse]

@@ -52,7 +52,14 @@ class Reading:
         self.misdated = 0
         with _explained(path):
             for events in self.source.blocks():
-                for category, some in _grouped(events).items():
+                # The complete events by category, and the memory events among the instants.
+                groups: defaultdict[str, list[Event]] = defaultdict(list)
+                for event in events:
+                    if event.ph == "X":
+                        groups[event.cat or ""].append(event)
+                    elif event.ph == "i" and event.name == "[memory]":
+                        groups["[memory]"].append(event)
+                for category, some in groups.items():
                     self._add(category, some)
             keys = {key: value for key, value in self.source.header.items() if value is not None}
             self.header = msgspec.convert(keys, Header)
@@ -157,7 +164,10 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
         if table in spans:
             frames[table] = make(spans[table], columns.pop(table))
-    process = _only_process(frames)
+    # The process that launched the GPU's work, which GPU events do not name; -1 if there are several.
+    calling = next((name for name in ("API_CALLS", "OPS", "RANGES") if name in frames), None)
+    processes = frames[calling]["process"].unique().tolist() if calling else []
+    process = int(processes[0]) if len(processes) == 1 else -1
     if "KERNELS" in spans:
         calls = frames.get("API_CALLS", perfkit_tables.API_CALLS.empty())
         frames["KERNELS"] = tables.kernels(spans["KERNELS"], columns.pop("KERNELS"), process, calls)
@@ -168,13 +178,6 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     if "COLLECTIVES" in spans:
         frames["COLLECTIVES"] = tables.collectives(spans["COLLECTIVES"], columns.pop("COLLECTIVES"))
     return frames
-
-
-def _only_process(frames: dict[str, pd.DataFrame]) -> int:
-    """Return the process that launched the GPU's work, which GPU events do not name; -1 if there are several."""
-    table = next((table for table in ("API_CALLS", "OPS", "RANGES") if table in frames), None)
-    processes = frames[table]["process"].unique().tolist() if table else []
-    return int(processes[0]) if len(processes) == 1 else -1
 
 
 def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
@@ -301,17 +304,6 @@ def _keys(text: bytes) -> list[str]:
     marks, depth = depths(text)
     keys = [(key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1) for key in KEY.finditer(text)]
     return [key for key, before in keys if before >= 0 and depth[before] == 1]
-
-
-def _grouped(events: list[Event]) -> dict[str, list[Event]]:
-    """Return the complete events by category, and the memory events among the instants."""
-    groups: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.ph == "X":
-            groups[event.cat or ""].append(event)
-        elif event.ph == "i" and event.name == "[memory]":
-            groups["[memory]"].append(event)
-    return groups
 
 
 @contextmanager
