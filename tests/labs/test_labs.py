@@ -420,7 +420,7 @@ def test_every_topic_has_a_part() -> None:
         assert f'experiments.card("{name}")' in code
         assert f'{name} = experiments.trials("{name}", runs)' in code
     headings = re.findall(r"^## (\d)\.", "\n".join(cell.source for cell in notebook.cells), re.M)
-    assert list("12345678") == headings
+    assert list("123456789") == headings  # the last one: measured on a real GPU
     assert len(points(notebook)) >= len(headings)
 
 
