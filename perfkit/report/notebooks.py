@@ -353,11 +353,6 @@ def sample(name: str = "mlp_a100") -> Path:
     return _installed("data") / name
 
 
-def capture(name: str | Path) -> Path:
-    """Return the capture that a lab's parameter names: what stands there, or else the sample run of this name."""
-    return Path(name) if Path(name).exists() or not sample(str(name)).exists() else sample(str(name))
-
-
 def _installed(name: str) -> Path:
     """Return a folder inside the installed package, or next to the package in a checkout."""
     package = Path(__file__).parents[1]

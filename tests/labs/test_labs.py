@@ -26,8 +26,8 @@ from nbclient.exceptions import CellExecutionError
 import perfkit
 from perfkit import simulate
 from perfkit.report import experiments
-from perfkit.report.lab import prepare_course
-from perfkit.report.notebooks import capture, sample
+from perfkit.report.lab import capture, prepare_course
+from perfkit.report.notebooks import sample
 
 
 @pytest.fixture(scope="module", autouse=True)
