@@ -115,7 +115,8 @@ def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Seque
     text = "\n".join([found.verdict, *(f"{t.label}: {t.value} {t.note}".strip() for t in found.tiles)])
     slow = slowed(view, figures)
     html += f'<div class="perfkit-tiles">{tiles}</div>' if tiles else ""
-    return Shown(html + f"<p>{_safe(slow)}</p>", f"{text}\n{slow}") if slow else Shown(html, text)
+    html += f'<p style="margin:.8em 0 0">{_safe(slow)}</p>' if slow else ""
+    return Shown(html, f"{text}\n{slow}".strip())
 
 
 def slowed(view: Selection, figures: Mapping[str, Figure]) -> str:
