@@ -1,5 +1,6 @@
 """Findings, advice and remarks as HTML for a notebook; everything from outside is escaped."""
 
+import json
 import math
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ from perfkit.format import Shown, duration, number, percent, printable, several
 from perfkit.names.families import Decoded
 from perfkit.report import links
 from perfkit.selection import Selection
+from perfkit.workloads.running import TIMINGS
 
 PROFILERS = ("nsys ", "ncu ", "rocprofv3 ", "hpcrun ")  # how a command begins that a step ends with
 WEEKS = {
@@ -44,6 +46,7 @@ LEADS = (  # in a view that follows an explorer
 FIRST = {"immediate": 4, "medium-term": 3, "long-term": 2}  # steps that the first page shows
 QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
+SLOWED, MOST_BYTES = 1.25, 1 << 24  # times as long, from which a profiler is worth a word; of a file with timings
 
 
 class Advised(NamedTuple):
@@ -110,7 +113,24 @@ def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Seque
     )
     html = f'<style>{TILES}</style><p class="perfkit-verdict">{_safe(found.verdict)}</p>'
     text = "\n".join([found.verdict, *(f"{t.label}: {t.value} {t.note}".strip() for t in found.tiles)])
-    return Shown(f'{html}<div class="perfkit-tiles">{tiles}</div>' if tiles else html, text)
+    slow = slowed(view, figures)
+    html += f'<div class="perfkit-tiles">{tiles}</div>' if tiles else ""
+    html += f'<p style="margin:.8em 0 0">{_safe(slow)}</p>' if slow else ""
+    return Shown(html, f"{text}\n{slow}".strip())
+
+
+def slowed(view: Selection, figures: Mapping[str, Figure]) -> str:
+    """Say by how much the profiler lengthens a step, where `perfkit.workloads` timed the steps without it; else ""."""
+    file, step = Path(view.run.capture["path"].iloc[0]).parent / TIMINGS, figures.get("step_median_ns")
+    try:
+        row = json.loads(file.read_text(encoding="utf-8"))["rows"][-1] if file.stat().st_size < MOST_BYTES else {}
+        alone = float(row["wall_ns"]) / float(row["steps_count"])
+    except (OSError, ValueError, LookupError, TypeError, ZeroDivisionError, RecursionError):
+        return ""  # no such file, or not one of perfkit's
+    if step is None or not 0 < SLOWED * alone < step.value:
+        return ""
+    words = f"A step takes {duration(alone)} without the profiler ({TIMINGS}), and {duration(step.value)} here."
+    return words + " So the GPU waits less for the CPU than this page says." * (len(view.kernels) > 0)
 
 
 def first_steps(

@@ -94,6 +94,7 @@ SAMPLES = MappingProxyType(
         "bert_a100_optimised": "simulated: bert_a100 with a CUDA graph and TF32, to compare with it (nsys, ncu)",
         "dlrm_h100": "simulated: call paths and stalls of a GPU that is almost idle (DLRM on an H100; HPCToolkit)",
         "cpu_workloads": "recorded: MLP, CNN, ResNet-18 and BERT on a CPU, training and inference (PyTorch)",
+        "gpu_workloads": "recorded: MLP, ResNet-18 and BERT on an NVIDIA H200 (PyTorch, nvidia-smi, ncu for the MLP)",
         EXPERIMENTS: "simulated: a training on an A100 before and after one change, eight topics of lab 4 (nsys)",
     }
 )

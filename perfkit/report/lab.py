@@ -87,6 +87,11 @@ def prepare_course(target: Path | None) -> Path:
     return place
 
 
+def capture(name: str | Path) -> Path:
+    """Return the capture that a lab's parameter names: what stands there, or else the sample run of this name."""
+    return Path(name) if Path(name).exists() or not sample(str(name)).exists() else sample(str(name))
+
+
 def form(answer: Any, example: Any) -> None:
     """Raise AssertionError unless a student's answer has the form of the example; the message says what is wrong.
 

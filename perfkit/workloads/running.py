@@ -180,8 +180,10 @@ def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None,
     content = {**_described(plan, used), "rows": measure(plan, peaks=peaks)}
     with _steady(used, plan) as (work, loaded), torch_profile(out, active=plan.traced) as profiler:
         content["parameters_count"] = sum(weights.numel() for weights in work.model.parameters())
-        for _ in range(BEFORE + plan.traced):
+        for number in range(1, BEFORE + plan.traced + 1):
             work.step(next(loaded))
+            if number == BEFORE:  # else the trace begins with kernels of steps whose calls it lacks
+                clock(used.torch, plan.device).finish()
             profiler.step()
     content["captures"] = _captures(used, plan, out, gpu_metrics=gpu_metrics)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)

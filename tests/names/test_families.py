@@ -28,6 +28,7 @@ NAMES = {
         "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(int)",
         "matrixMulCUDA(float*, float*, float*, int)",
         "triton_tem_fused_mm_0",
+        "void epilogue::globalKernel<8, 32, float, float, float, 1, 1, 1>(int, int, long, T3 *, cublasLtEpilogue_t)",
     ],
     "convolution": [
         "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x32x64_cudnn",

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,6 +164,19 @@ def test_compiling_needs_a_compiler(torch: Any, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv(variable, "no-such-compiler")
     with pytest.raises(PerfkitError, match=r"compile: there is no C.* compiler \(no-such-compiler\). Install one"):
         running.workload(torch, Plan("mlp", device=device, compile=True))
+
+
+def test_trace_begins_when_the_gpu_has_done_what_it_was_asked_for(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait comes between the last step before the trace and the call that begins it."""
+    seen: list[str] = []
+    profiler = SimpleNamespace(step=lambda: seen.append("step"))
+    monkeypatch.setattr(running, "torch_profile", lambda out, active: nullcontext(profiler))
+    monkeypatch.setattr(CpuClock, "finish", lambda clock: seen.append("wait"))
+    (tmp_path / "run").mkdir()
+    record(Plan("mlp", **{**TINY, "traced": 3}), tmp_path / "run")
+    assert ["step", "wait", "step", "step", "step", "step"] == seen[seen.index("step") :]
 
 
 def test_compiled_model_is_what_is_run(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
