@@ -31,6 +31,7 @@ from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.evidence import is_amd
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
+from perfkit.diagnosis.headline import weight
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
@@ -99,7 +100,7 @@ def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
-    """Return what costs time in a run, or a selection of one: by severity, then confidence, then gain.
+    """Return what costs time in a run, or a selection of one: by severity, low confidence last, then by gain.
 
     Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain as
     a range: what a replay of the run and the analytic bound both allow.
@@ -132,8 +133,8 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     return sorted(replayed.gains(view, [*seen]), key=_urgency)
 
 
-def _urgency(finding: Finding) -> tuple[int, int, float]:
-    return SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), -finding.gain.high
+def _urgency(finding: Finding) -> tuple[int, bool, float]:
+    return SEVERITIES.index(finding.severity), finding.confidence == CONFIDENCES[-1], -weight(finding)
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:

@@ -302,28 +302,60 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     yield tell("input", title, level, text, (wait,), gain)
 
 
+@kept
+def operated(view: Selection) -> pd.DataFrame:
+    """Return the kernels in the window whose launch is recorded, with the name of the `operator` that launched them.
+
+    A profiler records launches later than kernels: those without one count as if they were like the others.
+    """
+    spent = gpu_time(view)
+    kernels = cut(view.kernels, view.window).assign(op=spent["op"], how=spent["how"])
+    kernels = kernels.merge(
+        view.ops[["rank", "op", "name"]].rename(columns={"name": "operator"}), "left", ["rank", "op"]
+    )
+    return kernels[kernels["how"].ne("none")].reset_index(drop=True)
+
+
+@kept
+def unfused(view: Selection) -> Bool:
+    """Tell which kernels of `operated` compute attention step by step; none where a fused kernel does it."""
+    kernels = operated(view)
+    softmax, product = (where(kernels["operator"], pattern.fullmatch) for pattern in (SOFTMAX, PRODUCT))
+    found = _steps_of_attention(kernels, softmax, product)
+    return found & ~kernels["family"].eq("attention").any()
+
+
 def _attention(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     """Case 3: scores, softmax and values are kernels of their own, which write and read the N x N matrix."""
-    kernels = cut(view.kernels, view.window)
-    spent = gpu_time(view).merge(view.ops[["rank", "op", "name"]], on=["rank", "op"], how="left")
-    steps = _steps_of_attention(kernels, *(where(spent["name"], p.fullmatch) for p in (SOFTMAX, PRODUCT)))
-    time, fused = spent["gpu_ns"].to_numpy(), kernels["family"].eq("attention").any()
-    if fused or not steps.any() or time[steps].sum() < NOTABLE * time.sum():
+    kernels = operated(view)
+    found, time = kernels[unfused(view)], int(kernels["dur_ns"].sum())
+    if found.empty or found["dur_ns"].sum() < NOTABLE * time:
         return
-    share = float(time[steps].sum() / time.sum())
-    definition = "share of the kernel time that softmax and batched matrix products take"
+    share = float(found["dur_ns"].sum() / time)
+    definition = "share of the kernel time that softmax, batched matrix products and the kernels between them take"
     figure = Figure("unfused_attention_frac", "Unfused attention", share, "1", definition, "operators.kernels_of")
     title = f"Attention without a fused kernel takes {figure.text} of the kernel time"
     text = "No fused attention kernel ran. So the GPU writes the matrix of scores to memory and reads it again."
-    what = "the run saves the time of these kernels; a fused kernel computes the same"
-    gain, level = _removing(view, known, kernels[steps], what)
+    points = flops.roofline(view.ops, gpu_time(view))
+    points = points[where(points["name"], PRODUCT.fullmatch) & points["flops_per_s"].notna()]
+    bound, what, left = (
+        peak(view, points),
+        "a fused kernel takes far less time; how much is unknown without shapes",
+        0.0,
+    )
+    if bound is not None:  # of their present time the products would take this at the peak
+        products = found.loc[where(found["operator"], PRODUCT.fullmatch), "dur_ns"].sum() / found["dur_ns"].sum()
+        left = min(points["flops"].sum() / points["gpu_ns"].sum() * 1e9 / bound[0], 1.0) * float(products)
+        what = f"a fused kernel needs {percent(left)} of their time, that of its products at the peak ({bound[1]})"
+    gain, level = _removing(view, known, found, what, left=left)
     yield tell("attention", title, level, text, (figure,), gain)
 
 
 def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
     """Tell which kernels lie in a stretch where a softmax lies between batched products and no other matrix work does.
 
-    A softmax that chooses experts follows a linear layer, and the experts' products come after it.
+    A softmax that chooses experts follows a linear layer, and the experts' products come after it. What runs between a
+    softmax and a product, such as scaling and masks, belongs to them.
     """
     other = kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES).to_numpy() & ~product
     seen = np.flatnonzero(softmax | product | other)
@@ -334,7 +366,11 @@ def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> 
     between = softmax[seen] & (first < seen) & (seen < last)
     found = np.zeros(len(kernels), bool)
     found[seen] = np.isin(stretch, stretch[between]) & ~other[seen]
-    return found
+    follows = np.flatnonzero(found[seen[:-1]] & (np.diff(stretch) == 0) & np.diff(softmax[seen]))
+    edges = np.zeros(len(kernels), np.int64)
+    edges[seen[follows]] += 1
+    edges[seen[follows + 1]] -= 1
+    return found | ((np.cumsum(edges) > 0) & kernels["family"].ne("communication").to_numpy())
 
 
 def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -371,15 +407,17 @@ def _removing(
 ) -> tuple[Gain, str]:
     """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.
 
-    Where another tool recorded the timeline of the run, they are the same part of the kernels there.
+    Where another tool recorded the timeline of the run, they are the same part of the kernels there. Of kernels without
+    a recorded launch they are the same part as of the others.
     """
     if unrecorded(view):
         return Gain(1.0, math.inf, UNSEEN), "low"
     busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
-    share = float(busy["kernel_busy_ns"].sum() / span_ns(view))
+    every = cut(view.kernels, view.window)["dur_ns"].sum()
+    seen = operated(view)["dur_ns"].sum() if "operator" in kernels else every
+    share = float(busy["kernel_busy_ns"].sum() / span_ns(view) * every / seen)
     if "kernel_busy_frac" in known:
-        part = float(kernels["dur_ns"].sum() / cut(view.kernels, view.window)["dur_ns"].sum())
-        share = min(share, part * known["kernel_busy_frac"].value)
+        share = min(share, float(kernels["dur_ns"].sum() / seen) * known["kernel_busy_frac"].value)
     share *= 1 - left
     return removing(share, f"best case: {what}"), severity(share)
 
