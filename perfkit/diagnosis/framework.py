@@ -5,9 +5,10 @@ of the operators' inputs; what has no model counts for nothing, so that rates an
 
 Four rules are the case studies of the course's chapter on GPU profiling: input that is waited for (case 1; where the
 GPU's gaps show it, the system's rule for idle time says so), operators that are too small (case 2, in `launching`),
-attention that is computed step by step (case 3) and preparation on the CPU (case 4). Functions, ranges and operators
-are known by their names. One that launches kernels is more than preparation and does not count; nor does what a data
-loader does inside its own range. Only idle time of the GPU counts: data that is prepared while it works cost nothing.
+attention that is computed step by step (case 3, in `speed`) and preparation on the CPU (case 4). Functions, ranges and
+operators are known by their names. One that launches kernels is more than preparation and does not count; nor does what
+a data loader does inside its own range. Only idle time of the GPU counts: data that is prepared while it works cost
+nothing.
 """
 
 import math
@@ -44,13 +45,10 @@ WORDS = re.compile(r"tokeni[sz]|preprocess|collate|augment|imdecode|jpeg|image\.
 PLACE = ["rank", "process", "thread"]
 Bool = NDArray[np.bool_]
 NOTABLE = 0.1
-SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
-PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
 FEWEST_STEPS, NEARLY_ALL, LITTLE = 8, 0.9, 0.01  # steady steps; share of them; of the peak in all (conventions)
 
 NO_TIME = "memory costs no time until it is full; then the program fails"
-UNSEEN = "the recording lacks some operations of graphs, so their share of the time is unknown"
 
 
 def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
@@ -269,8 +267,6 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if view.ops.empty:
         return
     yield from _waiting_for_input(view, known)
-    yield from _attention(view, known)
-    yield from _low_precision(view, known)
     yield from _memory_growth(view, known)
     if not unrecorded(view):
         busy, lead = timeline.busy(view.all_kernels, view.copies, window=view.window), int(_lead_ns(view).sum())
@@ -300,126 +296,6 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"
     yield tell("input", title, level, text, (wait,), gain)
-
-
-@kept
-def operated(view: Selection) -> pd.DataFrame:
-    """Return the kernels in the window whose launch is recorded, with the name of the `operator` that launched them.
-
-    A profiler records launches later than kernels: those without one count as if they were like the others.
-    """
-    spent = gpu_time(view)
-    kernels = cut(view.kernels, view.window).assign(op=spent["op"], how=spent["how"])
-    kernels = kernels.merge(
-        view.ops[["rank", "op", "name"]].rename(columns={"name": "operator"}), "left", ["rank", "op"]
-    )
-    return kernels[kernels["how"].ne("none")].reset_index(drop=True)
-
-
-@kept
-def unfused(view: Selection) -> Bool:
-    """Tell which kernels of `operated` compute attention step by step; none where a fused kernel does it."""
-    kernels = operated(view)
-    softmax, product = (where(kernels["operator"], pattern.fullmatch) for pattern in (SOFTMAX, PRODUCT))
-    found = _steps_of_attention(kernels, softmax, product)
-    return found & ~kernels["family"].eq("attention").any()
-
-
-def _attention(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    """Case 3: scores, softmax and values are kernels of their own, which write and read the N x N matrix."""
-    kernels = operated(view)
-    found, time = kernels[unfused(view)], int(kernels["dur_ns"].sum())
-    if found.empty or found["dur_ns"].sum() < NOTABLE * time:
-        return
-    share = float(found["dur_ns"].sum() / time)
-    definition = "share of the kernel time that softmax, batched matrix products and the kernels between them take"
-    figure = Figure("unfused_attention_frac", "Unfused attention", share, "1", definition, "operators.kernels_of")
-    title = f"Attention without a fused kernel takes {figure.text} of the kernel time"
-    text = "No fused attention kernel ran. So the GPU writes the matrix of scores to memory and reads it again."
-    points = flops.roofline(view.ops, gpu_time(view))
-    points = points[where(points["name"], PRODUCT.fullmatch) & points["flops_per_s"].notna()]
-    bound, what, left = (
-        peak(view, points),
-        "a fused kernel takes far less time; how much is unknown without shapes",
-        0.0,
-    )
-    if bound is not None:  # of their present time the products would take this at the peak
-        products = found.loc[where(found["operator"], PRODUCT.fullmatch), "dur_ns"].sum() / found["dur_ns"].sum()
-        left = min(points["flops"].sum() / points["gpu_ns"].sum() * 1e9 / bound[0], 1.0) * float(products)
-        what = f"a fused kernel needs {percent(left)} of their time, that of its products at the peak ({bound[1]})"
-    gain, level = _removing(view, known, found, what, left=left)
-    yield tell("attention", title, level, text, (figure,), gain)
-
-
-def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
-    """Tell which kernels lie in a stretch where a softmax lies between batched products and no other matrix work does.
-
-    A softmax that chooses experts follows a linear layer, and the experts' products come after it. What runs between a
-    softmax and a product, such as scaling and masks, belongs to them.
-    """
-    other = kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES).to_numpy() & ~product
-    seen = np.flatnonzero(softmax | product | other)
-    _, (device,) = devices(kernels.take(seen))
-    stretch = np.cumsum(other[seen] | (np.diff(device, prepend=0) != 0))
-    place = pd.Series(np.where(product[seen], seen, np.nan))
-    first, last = (place.groupby(stretch).transform(end).to_numpy() for end in ("min", "max"))
-    between = softmax[seen] & (first < seen) & (seen < last)
-    found = np.zeros(len(kernels), bool)
-    found[seen] = np.isin(stretch, stretch[between]) & ~other[seen]
-    follows = np.flatnonzero(found[seen[:-1]] & (np.diff(stretch) == 0) & np.diff(softmax[seen]))
-    edges = np.zeros(len(kernels), np.int64)
-    edges[seen[follows]] += 1
-    edges[seen[follows + 1]] -= 1
-    return found | ((np.cumsum(edges) > 0) & kernels["family"].ne("communication").to_numpy())
-
-
-def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    shares = formats(view)
-    found, kernels = analysis_kernels.mixed(shares), cut(view.kernels, view.window)
-    if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum():
-        return
-    figure = known["reduced_precision_frac"]
-    told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
-    title = f"Mixed precision is not active: {figure.text} of the matrix work uses 16 or 8 bits"
-    part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
-    text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
-    matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
-    left = _left_on_tensor_cores(view, str(shares["format"].iloc[0]))
-    what = f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks"
-    gain, level = _removing(
-        view, known, matrix, what if left else "the run saves the time of the matrix work", left=left
-    )
-    yield tell("precision", title, level, text, (figure,), gain)
-
-
-def _left_on_tensor_cores(view: Selection, precision: str) -> float:
-    """Return the peak in a precision over the one of tensor cores in 16 bits, 0 where the data sheet is not known."""
-    names = view.devices["name"].unique()
-    sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
-    rates = sheet.flops_per_s if sheet else {}
-    best = max(rates.get("bf16_tensor", 0.0), rates.get("fp16_tensor", 0.0))
-    used = rates.get("tf32_tensor" if precision == "tf32" else precision, 0.0)
-    return min(used / best, 1.0) if best else 0.0
-
-
-def _removing(
-    view: Selection, known: dict[str, Figure], kernels: pd.DataFrame, what: str, *, left: float = 0.0
-) -> tuple[Gain, str]:
-    """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.
-
-    Where another tool recorded the timeline of the run, they are the same part of the kernels there. Of kernels without
-    a recorded launch they are the same part as of the others.
-    """
-    if unrecorded(view):
-        return Gain(1.0, math.inf, UNSEEN), "low"
-    busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
-    every = cut(view.kernels, view.window)["dur_ns"].sum()
-    seen = operated(view)["dur_ns"].sum() if "operator" in kernels else every
-    share = float(busy["kernel_busy_ns"].sum() / span_ns(view) * every / seen)
-    if "kernel_busy_frac" in known:
-        share = min(share, float(kernels["dur_ns"].sum() / seen) * known["kernel_busy_frac"].value)
-    share *= 1 - left
-    return removing(share, f"best case: {what}"), severity(share)
 
 
 def loading(view: Selection) -> float | None:
