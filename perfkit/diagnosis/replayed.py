@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import started_by
+from perfkit.analysis.causes import COPY_CALL, is_launch, on_one_axis, started_by, where
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.whatif import Prepared, Replay
@@ -43,7 +43,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "faster_copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
     "communication": ("communication overlapped with computation", whatif.Communication()),
 }
-FEW = 4  # waits or copies of a step, such as of input, target and loss (convention)
+FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
@@ -89,22 +89,25 @@ def saving(view: Selection, change: str) -> float | None:
 
 @kept
 def uncapturable(view: Selection) -> str:
-    """Return which calls and copies inside of a step no CUDA graph can contain; empty where a step has a few, or none.
+    """Return which calls no CUDA graph can contain, empty where they leave the launches of a step nearly together.
 
-    A few at its start and end, such as those of the input and the loss, leave the launches of a step together.
+    Waits and copies between the same two launches count once: those of input and output lie at the ends of a step.
     """
     found, of_ops = steps.steady(detected(view)), view.framework
-    if found.empty:
+    calls, copies = of_ops.api_calls, of_ops.copies
+    if found.empty or calls.empty:
         return ""
-    waits, copies = synchronisations(of_ops), of_ops.copies
-    copies = copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")]
+    staged = started_by(copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls)
+    launches = calls[where(calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))]
     first, last = found["start_ns"].min(), (found["start_ns"] + found["dur_ns"]).max()
-    waits, copies = (each[each["start_ns"].between(first, last)] for each in (waits, copies))
-    most = waits["outermost"].value_counts()
+    inside = [each[each["start_ns"].between(first, last)] for each in (synchronisations(of_ops), calls.take(staged))]
+    (begun, _), *at = on_one_axis([launches, *inside], ["rank"])
+    waits, copied = (len(np.unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at)
+    most = inside[0]["outermost"].value_counts()
     by = f" (most by {printable(most.index[0], 60)})" if most.sum() else ""
-    parts = ((len(waits), f"waits for the GPU{by}"), (len(copies), "copies of pageable memory"))
-    told = [f"{count / len(found):.0f} {what}" for count, what in parts if count > FEW * len(found)]
-    return f"a CUDA graph cannot contain the {' and '.join(told)} of each step: remove them first" if told else ""
+    parts = ((waits, f"waits for the GPU{by}"), (copied, "copies of pageable memory"))
+    told = " and ".join(f"{count:.0f} {what}" for count, what in parts if count > FEW)
+    return f"a CUDA graph cannot contain the {told} of each step: remove them first" if told else ""
 
 
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:

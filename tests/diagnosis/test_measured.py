@@ -7,7 +7,6 @@ know the truth from a machine that does not share perfkit's ideas.
 import json
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
