@@ -27,9 +27,10 @@ from perfkit import hardware
 from perfkit.analysis import flops, operators, timeline, whatif
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import covered, migrated, on_one_axis, started_by, where
-from perfkit.analysis.intervals import Int, cut, devices, ends, intersect, subtract, total, union
+from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
 from perfkit.analysis.monitoring.alignment import aligned, on
 from perfkit.analysis.monitoring.readings import readings
+from perfkit.analysis.operators import totals
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats, gpu_time, peak
 from perfkit.diagnosis.replayed import within
@@ -269,16 +270,20 @@ def _migrations(view: Selection) -> Iterator[Finding]:
 
 @kept
 def operated(view: Selection) -> pd.DataFrame:
-    """Return the kernels in the window whose launch is recorded, with the name of the `operator` that launched them.
+    """Return the kernels in the window whose launch is recorded, with `operator` and `outermost` aten operator.
 
-    A profiler records launches later than kernels: those without one count as if they were like the others.
+    A profiler records launches later than kernels: those without one count as if they were like the others. `at_ns` is
+    the start of the operator, of the kernel without one.
     """
-    spent = gpu_time(view)
-    kernels = cut(view.kernels, view.window).assign(op=spent["op"], how=spent["how"])
-    kernels = kernels.merge(
-        view.ops[["rank", "op", "name"]].rename(columns={"name": "operator"}), "left", ["rank", "op"]
+    spent, kernels = gpu_time(view), cut(view.kernels, view.window)
+    row = totals.rows_of(view.ops, spent["rank"].to_numpy(np.int64), spent["op"].to_numpy(np.int64))
+    outer = operators.outermost_aten(view.ops, totals.parents(view.ops), row)
+    kernels = kernels.assign(
+        operator=totals.named(view.ops, row),
+        outermost=totals.named(view.ops, np.where(outer >= 0, outer, row)),
+        at_ns=np.where(row >= 0, np.append(view.ops["start_ns"], 0)[row], kernels["start_ns"]),
     )
-    return kernels[kernels["how"].ne("none")].reset_index(drop=True)
+    return kernels[spent["how"].ne("none")].reset_index(drop=True)
 
 
 @kept
@@ -298,19 +303,20 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         return
     # Shorter kernels are a matter of launching.
     share = kernels["dur_ns"].where(kernels["dur_ns"] >= SHORT_NS, 0) / (total or math.nan) * busy.value
-    row = operators.totals.rows_of(view.ops, kernels["rank"].to_numpy(np.int64), kernels["op"].to_numpy(np.int64))
-    outer = operators.outermost_aten(view.ops, operators.totals.parents(view.ops), row)
-    kernels["operator"] = operators.totals.named(view.ops, np.where(outer >= 0, outer, row))
     copy, normal, element = (kernels["family"].eq(name).to_numpy() for name in ("copy", "normalisation", "elementwise"))
-    moves = copy & ~where(kernels["operator"], CAST.fullmatch)
+    moves = copy & ~where(kernels["outermost"], CAST.fullmatch)
     if (moved := float(share[moves].sum())) >= NOTABLE:
         yield _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
     compiled = where(kernels["full_name"], re.compile("triton_").match) | kernels["in_graph"].to_numpy()
     chained = (copy | normal | element) & ~unfused(view) & ~compiled
-    place = np.column_stack([devices(kernels)[1][0], _steps(view, kernels, row)])
-    apart = np.r_[True, ~(chained[1:] & chained[:-1]) | (np.diff(place, axis=0) != 0).any(axis=1)] if len(place) else []
+    found = detected(view)  # a step of ranges holds the launches of its kernels
+    time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
+    moments = kernels[["rank", "dur_ns"]].assign(start_ns=kernels[time])
+    (moment, _), (begin, _) = on_one_axis([moments, found], ["rank"])
+    place = devices(kernels)[1][0], np.searchsorted(begin, moment, side="right")
+    new = ~(chained & np.r_[False, chained[:-1]]) | np.any([np.diff(at, prepend=-1) != 0 for at in place], axis=0)
     counted = chained & (share > 0).to_numpy()
-    parts = share[counted].groupby((np.cumsum(apart))[counted])
+    parts = share[counted].groupby(np.cumsum(new)[counted])
     saved = float((parts.sum() - parts.min()).sum())
     if saved < PASSES:
         return
@@ -345,18 +351,8 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
 
 def _most(kernels: pd.DataFrame, share: pd.Series) -> str:
     """Return the operators with most of the time of kernels, with their share of the time."""
-    of = share.reindex(kernels.index).groupby(kernels["operator"].astype("string")).sum().nlargest(3)
+    of = share.reindex(kernels.index).groupby(kernels["outermost"].astype("string")).sum().nlargest(3)
     return ", ".join(f"{printable(name, 60)} ({percent(part)})" for name, part in of.items())
-
-
-def _steps(view: Selection, kernels: pd.DataFrame, row: Int) -> Int:
-    """Return the step in which each kernel was launched, or ran where only its kernels show a step; -1 outside."""
-    found = detected(view)
-    at = kernels[["rank", "start_ns", "dur_ns"]].copy()
-    if found["how"].ne("kernel sequence").any():
-        at["start_ns"] = np.where(row >= 0, np.append(view.ops["start_ns"], 0)[row], at["start_ns"])
-    (start, _), (begin, _) = on_one_axis([at, found], ["rank"])
-    return np.searchsorted(begin, start, side="right") - 1
 
 
 def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -372,12 +368,8 @@ def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
     text = "No fused attention kernel ran. So the GPU writes the matrix of scores to memory and reads it again."
     points = flops.roofline(view.ops, gpu_time(view))
     points = points[where(points["name"], PRODUCT.fullmatch) & points["flops_per_s"].notna()]
-    bound, what, left = (
-        peak(view, points),
-        "a fused kernel takes far less time; how much is unknown without shapes",
-        0.0,
-    )
-    if bound is not None:  # of their present time the products would take this at the peak
+    what, left = "a fused kernel takes far less time; how much is unknown without shapes", 0.0
+    if (bound := peak(view, points)) is not None:  # of their present time the products would take this at the peak
         products = found.loc[where(found["operator"], PRODUCT.fullmatch), "dur_ns"].sum() / found["dur_ns"].sum()
         left = min(points["flops"].sum() / points["gpu_ns"].sum() * 1e9 / bound[0], 1.0) * float(products)
         what = f"a fused kernel needs {percent(left)} of their time, that of its products at the peak ({bound[1]})"
@@ -424,7 +416,9 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
     gain, level = _removing(view, known, matrix, what, left=left)
     if whole and gain.share and _staged(whole) < NOTABLE:  # the launches remain
         changes = tuple(whatif.Kernels(left, family=family) for family in analysis_kernels.MATRIX_FAMILIES)
-        gain = within(whole, gain, changes, "matrix kernels this much shorter and half of the launches' cost")
+        gain = within(
+            whole, gain, changes, f"matrix kernels at {percent(left)} of their time, launches at half or all,"
+        )
         gain = replace(gain, share=min(gain.share or 0.0, 1 - 1 / gain.high))
         level = severity(gain.share or 0.0)
     yield tell("precision", title, level, text, (figure,), gain)
