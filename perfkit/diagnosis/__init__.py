@@ -134,8 +134,9 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     return sorted(replayed.gains(view, [*seen]), key=_urgency)
 
 
-def _urgency(finding: Finding) -> tuple[int, bool, float]:
-    return SEVERITIES.index(finding.severity), finding.confidence == CONFIDENCES[-1], -weight(finding)
+def _urgency(finding: Finding) -> tuple[int, bool, float, int]:
+    doubt = CONFIDENCES.index(finding.confidence)
+    return SEVERITIES.index(finding.severity), doubt == len(CONFIDENCES) - 1, -weight(finding), doubt
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:

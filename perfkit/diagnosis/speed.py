@@ -324,9 +324,8 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     lengths = parts.size()[parts.size() > 1]
     definition = "share of the span: elementwise kernels, copies and normalisations of 10 µs or more, one after another"
     figure = Figure("chained_frac", "Chains of kernels", float(inside.sum()), "1", definition, SOURCE)
-    text = f"There are {len(lengths):,} chains, of {lengths.mean():.1f} kernels on average. Each kernel reads tensors "
-    text += "from the memory of the GPU and writes them back. "
-    text += f"Most of the time belongs to {_most(kernels.loc[inside.index], share)}."
+    text = f"Number of chains: {len(lengths):,}, each of {lengths.mean():.1f} kernels on average. Each kernel reads "
+    text += f"tensors and writes them back. Most of the time belongs to {_most(kernels.loc[inside.index], share)}."
     reason = "best case: each chain becomes one kernel, as long as the shortest one of the chain; "
     gain = removing(saved, f"{reason}values that are needed later must still be written, which saves less")
     title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
@@ -416,9 +415,8 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
     gain, level = _removing(view, known, matrix, what, left=left)
     if whole and gain.share and _staged(whole) < NOTABLE:  # the launches remain
         changes = tuple(whatif.Kernels(left, family=family) for family in analysis_kernels.MATRIX_FAMILIES)
-        gain = within(
-            whole, gain, changes, f"matrix kernels at {percent(left)} of their time, launches at half or all,"
-        )
+        words = f"matrix kernels at {percent(left)} of their time, launches at half or all,"
+        gain = within(whole, gain, changes, words)
         gain = replace(gain, share=min(gain.share or 0.0, 1 - 1 / gain.high))
         level = severity(gain.share or 0.0)
     yield tell("precision", title, level, text, (figure,), gain)

@@ -141,7 +141,7 @@ def test_moved_and_unfused_tensors_name_operators_and_remedy(told: Told) -> None
     # Chains of nine kernels in each of the six steps whose launches were recorded, not one chain of all steps.
     chains = one(told("elementwise-bad"), "fusion")
     assert chains is not None
-    assert "There are 6 chains, of 9.0 kernels on average" in chains.explanation
+    assert "Number of chains: 6, each of 9.0 kernels on average" in chains.explanation
 
 
 def test_precision_gains_little_where_the_cpu_holds_the_gpu_up(told: Told) -> None:
