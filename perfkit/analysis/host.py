@@ -22,9 +22,7 @@ quantities of one launch, ns
     dur     the kernel: its end - its start
     total   the later of call end and kernel end - call start
 
-The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
-graph launch counts once per device: from its call to the first of its kernels, on that one's stream. A kernel without a
-call only takes away: a depth below zero betrays a cut capture. Source: Nsight Systems, report ``cuda_kern_exec_sum``.
+Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
 import re
@@ -37,7 +35,7 @@ import pandas as pd
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, totals
-from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
+from perfkit.analysis.intervals import Int, Window, bounds, cut, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -60,7 +58,6 @@ BLOCKING = {
 }
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
 _VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
-STREAM_KEYS = ["rank", "gpu", "process", "stream"]
 LATENCY = Table(
     "LATENCY",
     "a kernel with the call that launched it",
@@ -253,50 +250,3 @@ def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
             table[f"{quantity}_{statistic}_ns"] = statistics[statistic]
     table.insert(7, "queue_count", table.pop("queue_count"))
     return table.sort_values("total_mean_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return how many launched kernels of each stream had not started yet, as a step function.
-
-    A row per step in the window and at its start, by stream, then time: rank, gpu, process, stream, time_ns, depth
-    (int64, up to the next row's time), complete (False for all of a stream whose depth is ever negative: not to be
-    plotted). Source: Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our own.
-    """
-    call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    (stream,) = causes.numbered_together([kernels], STREAM_KEYS)
-    device = devices(kernels)[1][0]
-    again = pd.Index(device * (int(call.max(initial=0)) + 1) + call).duplicated()
-    leading = np.flatnonzero((call < 0) | ~again)  # the first of its launch on its device, or without a call
-    launched = leading[call[leading] >= 0]
-    time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
-    step = np.repeat([1, -1], [len(launched), len(leading)])
-    of, time, depth = _running(np.r_[stream[launched], stream[leading]], time, step)
-    negative, row = np.zeros(streams := int(stream.max(initial=-1)) + 1, bool), np.zeros(streams, np.int64)
-    negative[of[depth < 0]] = True
-    row[stream] = np.arange(len(stream))
-    keys = {key: kernels[key].to_numpy()[row][of] for key in STREAM_KEYS}
-    steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": ~negative[of]}, copy=False)
-    return _within(steps, of, window)
-
-
-def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
-    """Return stream, time and running sum of the steps at each time at which a stream has steps."""
-    position = causes.Axis.over(int(stream.max(initial=-1)) + 1, time).at(stream, time)
-    order = np.argsort(position, kind="stable")
-    position, stream, depth = position[order], stream[order], np.cumsum(step[order])
-    begin = np.searchsorted(stream, np.arange(int(stream.max(initial=-1)) + 1))
-    before = np.where(begin > 0, depth[begin - 1], 0)
-    last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
-    stream = stream[last]
-    return stream, time[order[last]], depth[last] - before[stream]
-
-
-def _within(steps: pd.DataFrame, stream: Int, window: Window | None) -> pd.DataFrame:
-    """Return the steps that hold at some time of the window, those from before it moved to its start."""
-    if window is None:
-        return steps
-    first, last = bounds(window)
-    time = steps["time_ns"].to_numpy()
-    until = np.append(np.where(stream[1:] == stream[:-1], time[1:], last + 1), last + 1)[: len(time)]
-    holds = (time < last) & (until > first)
-    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)
