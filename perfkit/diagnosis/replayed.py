@@ -100,7 +100,8 @@ def uncapturable(view: Selection) -> str:
     staged = started_by(copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls)
     launches = calls[where(calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))]
     first, last = found["start_ns"].min(), (found["start_ns"] + found["dur_ns"]).max()
-    inside = [each[each["start_ns"].between(first, last)] for each in (synchronisations(of_ops), calls.take(staged))]
+    inside = [synchronisations(of_ops), calls.take(staged[staged >= 0])]
+    inside = [each[each["start_ns"].between(first, last)] for each in inside]
     (begun, _), *at = on_one_axis([launches, *inside], ["rank"])
     waits, copied = (len(np.unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at)
     most = inside[0]["outermost"].value_counts()
