@@ -46,6 +46,7 @@ SHORT_NS, TAKEN = 10_000, 0.3
 SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 CAST = re.compile(r"aten::(?:to|_to_copy|type_as)")
 CONVERSION = re.compile("nchwToNhwc|nhwcToNchw")
+ALONE = re.compile(f"^triton_|{CONVERSION.pattern}")  # what a compiler has fused, or cuDNN runs inside of its operators
 PASSES = 0.2  # of the time that fusing chains saves, from which on it is told (convention)
 SOURCE = "operators.kernels_of"
 PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
@@ -307,8 +308,8 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     moves = copy & ~where(kernels["outermost"], CAST.fullmatch)
     if (moved := float(share[moves].sum())) >= NOTABLE:
         yield _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
-    compiled = where(kernels["full_name"], re.compile("triton_").match) | kernels["in_graph"].to_numpy()
-    chained = (copy | normal | element) & ~unfused(view) & ~compiled
+    chained = (copy | normal | element) & ~unfused(view) & ~where(kernels["full_name"], ALONE.search)
+    chained &= ~kernels["in_graph"].to_numpy()
     found = detected(view)  # a step of ranges holds the launches of its kernels
     time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
     moments = kernels[["rank", "dur_ns"]].assign(start_ns=kernels[time])
@@ -325,7 +326,7 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     definition = "share of the span: elementwise kernels, copies and normalisations of 10 µs or more, one after another"
     figure = Figure("chained_frac", "Chains of kernels", float(inside.sum()), "1", definition, SOURCE)
     text = f"Number of chains: {len(lengths):,}, each of {lengths.mean():.1f} kernels on average. Each kernel reads "
-    text += f"tensors and writes them back. Most of the time belongs to {_most(kernels.loc[inside.index], share)}."
+    text += f"tensors and writes them back. {_most(kernels.loc[inside.index], share)}."
     reason = "best case: each chain becomes one kernel, as long as the shortest one of the chain; "
     gain = removing(saved, f"{reason}values that are needed later must still be written, which saves less")
     title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
@@ -338,7 +339,7 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
     what = "convert the layout of images" if is_layout else "only move tensors"
     definition = "share of the span: kernels of 10 µs or more that copy tensors inside the GPU's memory; no casts"
     figure = Figure("moving_frac", "Moving tensors", moved, "1", definition, SOURCE)
-    text = f"Most of the time belongs to {_most(kernels, share)}."
+    text = f"{_most(kernels, share)}."
     reason = "best case: the run saves all of this time: the next kernel reads the tensor as it lies"
     if is_layout:
         text += " cuDNN computes these convolutions in the format channels_last (NHWC), and the tensors are in NCHW."
@@ -349,9 +350,10 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
 
 
 def _most(kernels: pd.DataFrame, share: pd.Series) -> str:
-    """Return the operators with most of the time of kernels, with their share of the time."""
+    """Return the operators that launch kernels, with their share of the time, as a sentence without its end."""
     of = share.reindex(kernels.index).groupby(kernels["outermost"].astype("string")).sum().nlargest(3)
-    return ", ".join(f"{printable(name, 60)} ({percent(part)})" for name, part in of.items())
+    told = ", ".join(f"{printable(name, 60)} {percent(part)}" for name, part in of.items() if part >= 0.01)
+    return f"Shares of the time by operator: {told}"
 
 
 def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

@@ -130,7 +130,7 @@ def test_fused_short_or_few_elementwise_kernels_are_no_finding(name: str, told: 
 def test_moved_and_unfused_tensors_name_operators_and_remedy(told: Told) -> None:
     """Transposes come from aten::contiguous, conversions from the convolutions, and each has its own remedy."""
     for case, rule, operator, remedy in (
-        ("transposes", "layout", "aten::contiguous (78.2 %)", "Leave out .contiguous()"),
+        ("transposes", "layout", "aten::contiguous 78.2 %", "Leave out .contiguous()"),
         ("layout", "layout", "aten::convolution_backward", "torch.channels_last"),
         ("elementwise", "fusion", "aten::mul", "torch.compile"),
     ):
