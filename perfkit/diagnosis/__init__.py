@@ -31,7 +31,7 @@ from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.evidence import is_amd
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
-from perfkit.diagnosis.headline import weight
+from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
@@ -100,7 +100,7 @@ def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
-    """Return what costs time in a run, or a selection of one: by severity, low confidence last, then by gain.
+    """Return what costs time in a run, or a selection of one: by severity, then as `headline.ranked`.
 
     Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain as
     a range: what a replay of the run and the analytic bound both allow.
@@ -131,12 +131,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *monitor.findings(view),
     ]
     seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)
-    return sorted(replayed.gains(view, [*seen]), key=_urgency)
-
-
-def _urgency(finding: Finding) -> tuple[int, bool, float, int]:
-    doubt = CONFIDENCES.index(finding.confidence)
-    return SEVERITIES.index(finding.severity), doubt == len(CONFIDENCES) - 1, -weight(finding), doubt
+    return sorted(ranked(replayed.gains(view, [*seen])), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:

@@ -412,8 +412,11 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
     text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
     matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
     left = _left_on_tensor_cores(view, str(shares["format"].iloc[0]))
-    what = f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks"
-    what = what if left else "the run saves the time of the matrix work"
+    what = (
+        "the run saves the time of the matrix work"
+        if not left
+        else (f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks")
+    )
     gain, level = _removing(view, known, matrix, what, left=left)
     if whole and gain.share and _staged(whole) < NOTABLE:  # the launches remain
         changes = tuple(whatif.Kernels(left, family=family) for family in analysis_kernels.MATRIX_FAMILIES)
