@@ -82,6 +82,7 @@ STEPS = Table(
 )
 SLOW = 1.5
 MOST_WARM = 1 / 3
+RECURRING = 1 / 20  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
 _PROFILER = re.compile(r"ProfilerStep#?\s*\d+")
 
 
@@ -90,8 +91,10 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
 
     The first steps are not steady while they last more than 1.5 times the median of the second half of the rank's
     steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
-    the steps they are a phase of their own, and steady. The very first is not steady when it is longer than every later
-    one, nor is the last when the median is more than 1.5 times as long: nothing shows when the next would have begun.
+    the steps they are a phase of their own, and steady. What recurs is steady too (checkpoints): one of twenty later
+    steps is slow and lasts at least three quarters of the slowest of them. The very first is not steady when it is
+    longer than every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
+    next would have begun.
     STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the whole capture.
     """
     RANGES.check(ranges)
@@ -206,11 +209,14 @@ def _settled(dur: Int) -> NDArray[np.bool_]:
         return np.zeros(0, bool)
     later = dur[len(dur) // 2 :]
     usual = np.median(later)
-    warm = int((dur <= max(SLOW * usual, np.quantile(later, 0.75))).argmax())
+    warm = fast = int((dur <= max(SLOW * usual, np.quantile(later, 0.75))).argmax())
     if warm > len(dur) * MOST_WARM:
         warm = 0
     if warm == 0 and len(dur) > 1 and dur[0] > dur[1:].max():
         warm = 1
+    as_slow = dur[fast:] >= max(SLOW * usual, (1 - EVEN) * dur[:warm].max(initial=0))
+    if as_slow.mean() >= RECURRING:  # what recurs is no warm-up
+        warm = 0
     typical = np.arange(len(dur)) >= warm
     typical[-1] &= SLOW * dur[-1] >= usual
     return typical

@@ -31,6 +31,7 @@ from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.evidence import is_amd
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
+from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
@@ -99,7 +100,7 @@ def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
-    """Return what costs time in a run, or a selection of one: by severity, then confidence, then gain.
+    """Return what costs time in a run, or a selection of one: by severity, then as `headline.ranked`.
 
     Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain as
     a range: what a replay of the run and the analytic bound both allow.
@@ -126,14 +127,11 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *kernels.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
         *framework.findings(view, by_id),
+        *speed.operator_findings(view, by_id),
         *monitor.findings(view),
     ]
     seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)
-    return sorted(replayed.gains(view, [*seen]), key=_urgency)
-
-
-def _urgency(finding: Finding) -> tuple[int, int, float]:
-    return SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), -finding.gain.high
+    return sorted(ranked(replayed.gains(view, [*seen])), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from perfkit.analysis import steps
 from perfkit.analysis.calltree.totals import PYTHON
-from perfkit.analysis.causes import where
+from perfkit.analysis.causes import covered_by, started_by, where
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
 from perfkit.analysis.memory import SMALL_BYTES
@@ -22,8 +22,9 @@ from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.kernels import points
 from perfkit.diagnosis.paths import mpi
+from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
-from perfkit.diagnosis.speed import few
+from perfkit.diagnosis.speed import CONVERSION, few
 from perfkit.diagnosis.timeline import detected
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
@@ -141,6 +142,14 @@ def _fused_attention(view: Selection) -> bool:
     return bool(cut(view.kernels, view.window)["family"].eq("attention").any())
 
 
+def _optimizer_loop(view: Selection) -> bool:
+    """The optimizer, inside of PyTorch's range for it, launches a tenth of all kernels or more."""
+    of_ops = view.framework
+    ranges = of_ops.ranges[where(of_ops.ranges["name"], re.compile(r"Optimizer\.step#").match)]
+    calls = of_ops.api_calls.take((call := started_by(of_ops.kernels, of_ops.api_calls))[call >= 0])
+    return len(calls) > 0 and bool((covered_by(calls.assign(dur_ns=1), ranges) > 0).mean() >= TENTH)
+
+
 def _inference(view: Selection) -> bool:
     """PyTorch's operators are recorded, and autograd ran none of them in a backward pass."""
     names = view.framework.ops["name"].cat.remove_unused_categories().cat.categories
@@ -185,6 +194,9 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "python": _python,
     "pytorch": _pytorch,
     "fused_attention": _fused_attention,
+    "optimizer_loop": _optimizer_loop,
+    "uncapturable": lambda view: bool(uncapturable(view)),
+    "conversions": lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
     "inference": _inference,
     "one_gpu": _one_gpu,
     "far_card": _far_card,

@@ -5,9 +5,10 @@ of the operators' inputs; what has no model counts for nothing, so that rates an
 
 Four rules are the case studies of the course's chapter on GPU profiling: input that is waited for (case 1; where the
 GPU's gaps show it, the system's rule for idle time says so), operators that are too small (case 2, in `launching`),
-attention that is computed step by step (case 3) and preparation on the CPU (case 4). Functions, ranges and operators
-are known by their names. One that launches kernels is more than preparation and does not count; nor does what a data
-loader does inside its own range. Only idle time of the GPU counts: data that is prepared while it works cost nothing.
+attention that is computed step by step (case 3, in `speed`) and preparation on the CPU (case 4). Functions, ranges and
+operators are known by their names. One that launches kernels is more than preparation and does not count; nor does what
+a data loader does inside its own range. Only idle time of the GPU counts: data that is prepared while it works cost
+nothing.
 """
 
 import math
@@ -44,13 +45,10 @@ WORDS = re.compile(r"tokeni[sz]|preprocess|collate|augment|imdecode|jpeg|image\.
 PLACE = ["rank", "process", "thread"]
 Bool = NDArray[np.bool_]
 NOTABLE = 0.1
-SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
-PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
 FEWEST_STEPS, NEARLY_ALL, LITTLE = 8, 0.9, 0.01  # steady steps; share of them; of the peak in all (conventions)
 
 NO_TIME = "memory costs no time until it is full; then the program fails"
-UNSEEN = "the recording lacks some operations of graphs, so their share of the time is unknown"
 
 
 def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
@@ -269,8 +267,6 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if view.ops.empty:
         return
     yield from _waiting_for_input(view, known)
-    yield from _attention(view, known)
-    yield from _low_precision(view, known)
     yield from _memory_growth(view, known)
     if not unrecorded(view):
         busy, lead = timeline.busy(view.all_kernels, view.copies, window=view.window), int(_lead_ns(view).sum())
@@ -300,88 +296,6 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"
     yield tell("input", title, level, text, (wait,), gain)
-
-
-def _attention(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    """Case 3: scores, softmax and values are kernels of their own, which write and read the N x N matrix."""
-    kernels = cut(view.kernels, view.window)
-    spent = gpu_time(view).merge(view.ops[["rank", "op", "name"]], on=["rank", "op"], how="left")
-    steps = _steps_of_attention(kernels, *(where(spent["name"], p.fullmatch) for p in (SOFTMAX, PRODUCT)))
-    time, fused = spent["gpu_ns"].to_numpy(), kernels["family"].eq("attention").any()
-    if fused or not steps.any() or time[steps].sum() < NOTABLE * time.sum():
-        return
-    share = float(time[steps].sum() / time.sum())
-    definition = "share of the kernel time that softmax and batched matrix products take"
-    figure = Figure("unfused_attention_frac", "Unfused attention", share, "1", definition, "operators.kernels_of")
-    title = f"Attention without a fused kernel takes {figure.text} of the kernel time"
-    text = "No fused attention kernel ran. So the GPU writes the matrix of scores to memory and reads it again."
-    what = "the run saves the time of these kernels; a fused kernel computes the same"
-    gain, level = _removing(view, known, kernels[steps], what)
-    yield tell("attention", title, level, text, (figure,), gain)
-
-
-def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
-    """Tell which kernels lie in a stretch where a softmax lies between batched products and no other matrix work does.
-
-    A softmax that chooses experts follows a linear layer, and the experts' products come after it.
-    """
-    other = kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES).to_numpy() & ~product
-    seen = np.flatnonzero(softmax | product | other)
-    _, (device,) = devices(kernels.take(seen))
-    stretch = np.cumsum(other[seen] | (np.diff(device, prepend=0) != 0))
-    place = pd.Series(np.where(product[seen], seen, np.nan))
-    first, last = (place.groupby(stretch).transform(end).to_numpy() for end in ("min", "max"))
-    between = softmax[seen] & (first < seen) & (seen < last)
-    found = np.zeros(len(kernels), bool)
-    found[seen] = np.isin(stretch, stretch[between]) & ~other[seen]
-    return found
-
-
-def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    shares = formats(view)
-    found, kernels = analysis_kernels.mixed(shares), cut(view.kernels, view.window)
-    if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum():
-        return
-    figure = known["reduced_precision_frac"]
-    told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
-    title = f"Mixed precision is not active: {figure.text} of the matrix work uses 16 or 8 bits"
-    part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
-    text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
-    matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
-    left = _left_on_tensor_cores(view, str(shares["format"].iloc[0]))
-    what = f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks"
-    gain, level = _removing(
-        view, known, matrix, what if left else "the run saves the time of the matrix work", left=left
-    )
-    yield tell("precision", title, level, text, (figure,), gain)
-
-
-def _left_on_tensor_cores(view: Selection, precision: str) -> float:
-    """Return the peak in a precision over the one of tensor cores in 16 bits, 0 where the data sheet is not known."""
-    names = view.devices["name"].unique()
-    sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
-    rates = sheet.flops_per_s if sheet else {}
-    best = max(rates.get("bf16_tensor", 0.0), rates.get("fp16_tensor", 0.0))
-    used = rates.get("tf32_tensor" if precision == "tf32" else precision, 0.0)
-    return min(used / best, 1.0) if best else 0.0
-
-
-def _removing(
-    view: Selection, known: dict[str, Figure], kernels: pd.DataFrame, what: str, *, left: float = 0.0
-) -> tuple[Gain, str]:
-    """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.
-
-    Where another tool recorded the timeline of the run, they are the same part of the kernels there.
-    """
-    if unrecorded(view):
-        return Gain(1.0, math.inf, UNSEEN), "low"
-    busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
-    share = float(busy["kernel_busy_ns"].sum() / span_ns(view))
-    if "kernel_busy_frac" in known:
-        part = float(kernels["dur_ns"].sum() / cut(view.kernels, view.window)["dur_ns"].sum())
-        share = min(share, part * known["kernel_busy_frac"].value)
-    share *= 1 - left
-    return removing(share, f"best case: {what}"), severity(share)
 
 
 def loading(view: Selection) -> float | None:

@@ -78,7 +78,8 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. What a
     computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
     """
-    return sorted(findings, key=lambda f: (not _hides(f), f.confidence == CONFIDENCES[-1], -_weight(f)))
+    doubt = CONFIDENCES.index
+    return sorted(findings, key=lambda f: (not _hides(f), doubt(f.confidence) == 2, -_weight(f), doubt(f.confidence)))
 
 
 def leading(findings: Iterable[Finding]) -> list[Finding]:

@@ -21,7 +21,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
-from perfkit.diagnosis.replayed import saving
+from perfkit.diagnosis.replayed import saving, uncapturable
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
@@ -135,6 +135,8 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     text = f"{figure.text} of the launches start {those}, most often {names}."
     if parts := [f"{percent(by_cause[cause])} {what}" for cause, what in PAUSES.items() if by_cause.get(cause)]:
         text += f" In these gaps the GPU is idle, as shares of the whole time: {'. '.join(parts)}."
+    if why := uncapturable(view):
+        text += f" {why[0].upper()}{why[1:]}."
     rule = "small_operators" if framework else "launch_overhead"
     gain = removing(idle, AT_MOST, idle=known["idle_frac"].value)
     yield tell(rule, title, severity(idle), text, (pause, figure), gain)

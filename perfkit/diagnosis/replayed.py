@@ -12,17 +12,22 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from perfkit.analysis import whatif
+import numpy as np
+
+from perfkit.analysis import steps, whatif
+from perfkit.analysis.causes import COPY_CALL, is_launch, on_one_axis, started_by, where
 from perfkit.analysis.grouping import speedup_bounds
+from perfkit.analysis.intervals import Window
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change
 from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explained, kept, severity
+from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
 from perfkit.errors import PerfkitError
-from perfkit.format import duration, percent
+from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 LOADING, ONE_WORKER = (
@@ -38,6 +43,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "faster_copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
     "communication": ("communication overlapped with computation", whatif.Communication()),
 }
+FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
@@ -59,7 +65,7 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
         words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
         if change:
             part = of_steps(view) if finding.gain.whole == STEADY else None
-            gain = explained(_within(part or view, finding.gain, (change,), words))
+            gain = explained(within(part or view, finding.gain, (change,), words))
             if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
                 gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
             finding = replace(finding, gain=gain)
@@ -81,17 +87,41 @@ def saving(view: Selection, change: str) -> float | None:
     return max(1 - replay.low_ns / replay.measured_ns, 0.0)
 
 
+@kept
+def uncapturable(view: Selection) -> str:
+    """Return which calls no CUDA graph can contain, empty where they leave the launches of a step nearly together.
+
+    Waits and copies between the same two launches count once: those of input and output lie at the ends of a step.
+    """
+    found, of_ops = steps.steady(detected(view)), view.framework
+    calls, copies = of_ops.api_calls, of_ops.copies
+    if found.empty or calls.empty:
+        return ""
+    staged = started_by(copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls)
+    launches = calls[where(calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))]
+    first, last = found["start_ns"].min(), (found["start_ns"] + found["dur_ns"]).max()
+    inside = [synchronisations(of_ops), calls.take(staged[staged >= 0])]
+    inside = [each[each["start_ns"].between(first, last)] for each in inside]
+    (begun, _), *at = on_one_axis([launches, *inside], ["rank"])
+    waits, copied = (len(np.unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at)
+    most = inside[0]["outermost"].value_counts()
+    by = f" (most by {printable(most.index[0], 60)})" if most.sum() else ""
+    parts = ((waits, f"waits for the GPU{by}"), (copied, "copies of pageable memory"))
+    told = " and ".join(f"{count:.0f} {what}" for count, what in parts if count > FEW)
+    return f"a CUDA graph cannot contain the {told} of each step: remove them first" if told else ""
+
+
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
     named = [rules()[finding.rule].change for finding in findings]
     changes = dict(CHANGES[name] for name in named if name)
     if not changes:
         return bound
-    gain = _within(view, bound, tuple(changes.values()), " and ".join(changes) if len(changes) < 3 else "all changes")
+    gain = within(view, bound, tuple(changes.values()), " and ".join(changes) if len(changes) < 3 else "all changes")
     return gain if all(named) else replace(gain, high=max(gain.high, bound.high))
 
 
-def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str) -> Gain:
+def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str) -> Gain:
     """Return the part of the bound that the replay leaves."""
     replay = _replayed(view, changes=changes)
     if isinstance(replay, str):
@@ -100,6 +130,10 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
         return bound
     part = _part(view)
     of_part = part if isinstance(part, Stretch) else None
+    if any(isinstance(change, whatif.Kernels) for change in changes):  # profilers make launching slower, up to twice
+        graphs = _replayed(view, changes=(*changes, CHANGES["graphs"][1]))
+        at_least = replay.low_ns if isinstance(graphs, str) else (replay.low_ns + graphs.low_ns) // 2
+        replay = replace(replay, low_ns=min(at_least, replay.low_ns))
     low, high = _range(replay, of_part)
     error = abs(replay.unchanged_ns / replay.measured_ns - 1)
     times = dict.fromkeys(duration(end) for end in (replay.low_ns, replay.high_ns))
@@ -118,11 +152,15 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
         if not isinstance(slower, str) and slower.high_ns > replay.high_ns:
             model += f", or {duration(slower.high_ns)} where one worker loads ahead, as slowly as now"
     if any(isinstance(change, whatif.Launches) for change in changes):
-        low = 1 + IN_GRAPHS * (low - 1)
-        model += f" ({percent(IN_GRAPHS)} of this is likely: graphs cost time)"
+        why = uncapturable(view) if whatif.Synchronisations() not in changes else ""
+        low = 1.0 if why else 1 + IN_GRAPHS * (low - 1)
+        model += f" ({why or f'{percent(IN_GRAPHS)} of this is likely: graphs cost time'})"
     # Only what the host does in named ranges is taken out of a replay whole; other changes leave some of their cost.
     is_whole = all(isinstance(change, whatif.Host) for change in changes)
-    high = high if is_whole else max(bound.high, high)
+    if any(isinstance(change, whatif.Kernels) for change in changes):  # no kernel becomes shorter than this
+        low, high = 1.0, min(high, bound.high)
+    elif not is_whole:
+        high = max(bound.high, high)
     most = bound.reason if low <= 1 else NONE.sub("", bound.reason)
     most = most.partition(". ")[0] if is_whole else most  # what follows is about the bound
     return replace(bound, low=max(1.0, low), high=max(1.0, high), reason=f"{model}; {most}")
@@ -186,7 +224,7 @@ def _prepared(whole: Selection) -> Prepared | str:
     part = _part(whole)
     if isinstance(part, PerfkitError):
         return f"perfkit did not simulate the run: more than {MOST_KERNELS:,} kernels; {part}"
-    window = part.window if part else whole.window
+    window = part.window if part else whole.window or _launched(whole)
     tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
     kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
     api_calls = loaded_before(loading(whole), kernels, api_calls)
@@ -194,6 +232,15 @@ def _prepared(whole: Selection) -> Prepared | str:
         return whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:
         return _refused(e)
+
+
+def _launched(whole: Selection) -> Window | None:
+    """Return from when on all launches are recorded, where a profiler recorded the first kernels without theirs."""
+    operations = [whole.all_kernels, whole.copies]
+    start = np.concatenate([each["start_ns"] for each in operations])
+    lost = start[np.concatenate([started_by(each, whole.api_calls) for each in operations]) < 0]
+    later = start[start > lost.max(initial=-1)]
+    return (int(later.min()), int(start.max()) + 1) if len(lost) and 2 * len(later) > len(start) else None
 
 
 def _refused(why: PerfkitError) -> str:

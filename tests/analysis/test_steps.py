@@ -102,6 +102,11 @@ def test_which_steps_are_steady() -> None:
     assert steadiness(210, *[200] * 7, *[100] * 8) == [False] + [True] * 15
     # Where later steps vary between 10 and 300, earlier ones of 100 are nothing special.
     assert steadiness(100, 100, 10, 300, 10, 300, 10, 300, 10, 10) == [True] * 10
+    # What recurs is no warm-up: a checkpoint in every third step, the first of them in the first step. One that lasts
+    # half as long, or one step of thirty that is as slow, is no sign of that.
+    assert steadiness(274, 7, 5, 265, 7, 6) == [True] * 6
+    assert steadiness(274, 7, 5, 137, 7, 6) == [False] + [True] * 5
+    assert steadiness(274, *[7] * 10, 265, *[7] * 20) == [False] + [True] * 31
     # A last step of 60 among steps of 100 ended before the next would have begun.
     assert steadiness(*[100] * 5, 60) == [True] * 5 + [False]
     assert steadiness(*[100] * 5, 70) == [True] * 6

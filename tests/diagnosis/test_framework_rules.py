@@ -108,6 +108,28 @@ def test_small_operators_gain_their_pauses() -> None:
     assert {} == told(run(*adds(), calls=GRAPHS))  # of which nothing was recorded: the GPU may have worked
 
 
+@pytest.mark.parametrize(("first", "is_loop"), [(85, True), (95, False)])
+def test_a_loop_over_parameters_asks_for_a_fused_optimizer(first: int, is_loop: bool) -> None:
+    """The last 15 of 100 small kernels are the optimizer's, or the last 5: a tenth is the least that counts."""
+    optimizer = ranges(op("Optimizer.step#Adam.step", first * 20 * US, 2000 * US))
+    advice = told(run(*adds(), ranges=optimizer))["small_operators"].advice["immediate"]
+    assert is_loop == any("Use a fused optimizer" in step for step in advice)
+
+
+@pytest.mark.parametrize(
+    ("dur", "steps", "chains"), [(40, 4, "chains: 4, each of 5.0"), (40, 1, "chains: 1, each of 20.0"), (9, 4, "")]
+)
+def test_elementwise_kernels_in_a_row_are_chains_of_a_step(dur: int, steps: int, chains: str) -> None:
+    """Twenty kernels back to back: one kernel a step saves 16, or 19; kernels of 9 us are a matter of launching."""
+    adds = [work("aten::add", (1 + 2 * i) * US, MS + i * dur * US, dur * US, family="elementwise") for i in range(20)]
+    marked = [op(f"ProfilerStep#{i}", i * 40 // steps * US, (i + 1) * 40 // steps * US) for i in range(steps)]
+    found = told(run(*adds, ranges=ranges(*marked)))
+    assert bool(chains) == ("fusion" in found)
+    if chains:
+        assert chains in found["fusion"].explanation
+        assert pytest.approx((20 - steps) / 20, abs=1e-3) == found["fusion"].gain.share
+
+
 def unnamed() -> list[dict[str, Any]]:
     return [each if i % 3 == 0 else {key: each[key] for key in ("call", "kernel")} for i, each in enumerate(adds())]
 

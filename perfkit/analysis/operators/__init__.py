@@ -252,7 +252,7 @@ def synchronisations(
         gpu=gpu,
         kind=pd.Categorical.from_codes(np.where(asked, 0, 1), pd.Index(KINDS)),
         operator=totals.named(ops, op),
-        outermost=totals.named(ops, _outermost_aten(ops, parent, op)),
+        outermost=totals.named(ops, outermost_aten(ops, parent, op)),
         line=totals.lines(python_calls, calls),
         idle_ns=idle_ns,
     )
@@ -272,7 +272,8 @@ def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
     return waits
 
 
-def _outermost_aten(ops: pd.DataFrame, parent: NDArray[np.int64], op: NDArray[np.int64]) -> NDArray[np.int64]:
+def outermost_aten(ops: pd.DataFrame, parent: Int, op: Int) -> Int:
+    """Return the row of the outermost aten operator around each row of OPS, itself too; -1 where there is none."""
     aten = where(ops["name"], lambda name: name.startswith("aten::"))
     outermost_op = np.full(len(op), -1, np.int64)
     for who, at in totals.enclosing(parent, op):
