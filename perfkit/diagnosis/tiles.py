@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import calltree, communication, monitoring, timeline
+from perfkit.analysis import calltree, communication, memory, monitoring, timeline
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.format import duration, elided, number, percent, printable, size
@@ -136,8 +136,9 @@ def shares(view: Selection, state: str, of_all: Figure) -> str:
 
 
 def readings(view: Selection) -> int:
-    """Return how often a log read a GPU, of several the most."""
-    return int(view.samples.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(view.samples) else 0
+    """Return how often a log read a GPU, of several the most; what PyTorch notes of its memory is no log."""
+    logged = view.samples[~view.samples["metric"].isin(memory.METRICS)]
+    return int(logged.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(logged) else 0
 
 
 def counted(view: Selection) -> Iterator[Tile]:

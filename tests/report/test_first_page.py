@@ -25,7 +25,7 @@ from perfkit.diagnosis.headline import (
     saved,
     speaking,
 )
-from perfkit.diagnosis.tiles import FEWEST_TILES, MOST_TILES
+from perfkit.diagnosis.tiles import FEWEST_TILES, MOST_TILES, readings
 from perfkit.diagnosis.timeline import STEADY
 from perfkit.report import pages
 from perfkit.report.blocks import FIRST, plan, slowed
@@ -281,6 +281,13 @@ def test_gains_in_time_and_words() -> None:
     for gain, words in said.items():
         assert words in speaking(Gain(*gain, ""))
         assert bool(words) == bool(speaking(Gain(*gain, "")))
+
+
+def test_readings_are_those_of_the_log() -> None:
+    """nvidia-smi wrote 100 lines; the trace beside them notes PyTorch's memory at 1,614 more moments."""
+    run = sample("gpu_workloads/resnet18_training")
+    lines = (run / "nvidia-smi.csv").read_text().splitlines()
+    assert len(lines) - 1 == readings(perfkit.select(perfkit.load(run))) == 100
 
 
 def test_a_profiler_that_slows_the_steps_is_told(tmp_path: Path) -> None:
