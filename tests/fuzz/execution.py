@@ -373,14 +373,14 @@ def serve(connection: Connection, log: str, limits: dict[str, float]) -> None:
 
 
 def _served(family: str, number: int) -> Outcome:
-    before, highest = _memory(os.getpid()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before, highest = _memory(os.getpid()), _highest()
     _limit_addresses()
     folder = Path(tempfile.mkdtemp(prefix="perfkit-fuzz-"))
     try:
         outcome = judge(family, number, folder) if family in families.FAMILIES else _judged_path(family)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = _highest()
     if peak > highest and peak - before > LIMITS["memory"]:
         outcome.defects.setdefault("memory peak", f"peak of {(peak - before) / 2**30:.1f} GiB above the base")
     return outcome
@@ -424,6 +424,12 @@ def _too_slow(*_: object) -> None:
 def _limit_addresses() -> None:
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + RESERVED_BYTES, resource.RLIM_INFINITY))
+
+
+def _highest() -> int:
+    """The most memory of this process so far; ru_maxrss begins at that of the process which started it."""
+    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
 
 
 def _memory(pid: int) -> int:
