@@ -78,8 +78,12 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. What a
     computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
     """
-    doubt = CONFIDENCES.index
-    return sorted(findings, key=lambda f: (not _hides(f), doubt(f.confidence) == 2, -_weight(f), doubt(f.confidence)))
+
+    def order(finding: Finding) -> tuple[bool, bool, float, int]:
+        doubt = CONFIDENCES.index(finding.confidence)
+        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -_weight(finding), doubt
+
+    return sorted(findings, key=order)
 
 
 def leading(findings: Iterable[Finding]) -> list[Finding]:
