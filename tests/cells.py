@@ -1,6 +1,7 @@
 """Run the cells of a notebook one by one, without a kernel."""
 
 import ast
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,8 +130,8 @@ def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
 
     The notebooks share what they load and select, as in `execute_all`.
     """
+    main, executed = sys.modules["__main__"], {}  # the shell takes its place, and leaves it without a __spec__
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
-    executed = {}
     try:
         with _sharing():
             for name in names:
@@ -143,6 +144,7 @@ def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
                 done(name)
     finally:
         InteractiveShell.clear_instance()
+        sys.modules["__main__"] = main
     return executed
 
 

@@ -75,7 +75,8 @@ def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), 
     try:
         _check_place(target, Path(out))
         _sweep(target, note)
-        _check_content(target, Path(out), made_by)
+        with _alone(target):
+            _check_content(target, Path(out), made_by)
     except OSError as e:
         raise _unwritable(Path(out), e) from e
     for path in inputs:

@@ -399,6 +399,27 @@ def test_a_run_that_ends_while_another_looks_at_the_folder(out: Path, monkeypatc
     assert [] == list(out.glob("**/*.yours-*"))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
+def test_a_look_at_the_folder_while_another_run_replaces_it(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two renames of the other run nothing is there, which is no free place."""
+    rename = os.rename
+
+    def slow(old: Path, new: Path) -> None:
+        rename(old, new)
+        time.sleep(1)
+
+    def replace() -> None:
+        monkeypatch.setattr(os, "rename", slow)
+        make(out, "second")
+
+    child = started(replace)
+    while out.exists():
+        time.sleep(0.01)
+    with pytest.raises(PerfkitError, match="is not empty"):
+        output.check(out, None)
+    assert 0 == ended(child)
+
+
 @pytest.mark.parametrize("failing", ["first", "second", "all that follow"])
 def test_a_rename_that_fails(out: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """The earlier report is in its place, or lies beside it and the next run puts it back."""
