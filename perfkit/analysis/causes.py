@@ -88,7 +88,9 @@ class Axis:
 
     def at(self, group: Int, time: Int) -> Int:
         """Return the position of each time, all of which must be on the axis, in the stretch of its group."""
-        return np.asarray(group * self.span + (time - self.low), np.int64)
+        position = np.asarray(time - self.low, np.int64)
+        position += group * self.span
+        return position
 
 
 class Placed(NamedTuple):
@@ -293,9 +295,11 @@ def judged(operations: int, without_call: int, graphs: int, without_operation: i
 def placed(start: Int, end: Int) -> Placed:
     """Return the intervals of rows on an axis that are not empty, in order."""
     row = np.flatnonzero(end > start)
-    start, end = start[row], end[row]
+    if len(row) < len(start):
+        start, end = start[row], end[row]
     step = np.diff(start)
-    if not ((step > 0) | ((step == 0) & (end[1:] <= end[:-1]))).all():
+    close = np.flatnonzero(step <= 0)
+    if not ((step[close] == 0) & (end[close + 1] <= end[close])).all():
         order = np.argsort(start, kind="stable")
         same = np.diff(start[order]) == 0
         among = np.flatnonzero(np.append(same, False) | np.append(False, same))  # sorting by both costs twice as much
@@ -308,7 +312,12 @@ def on_one_axis(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[
     """Return start and end of the rows of several tables on an axis of the groups that `columns` tell apart."""
     groups, times = numbered_together(frames, columns), [_ends(frame) for frame in frames]
     axis = Axis.over(1 + int(max(group.max(initial=0) for group in groups)), *chain(*times))
-    return [(axis.at(group, start), axis.at(group, end)) for group, (start, end) in zip(groups, times, strict=True)]
+    for group, (start, end) in zip(groups, times, strict=True):
+        group *= axis.span  # in place: each copy of a long column costs more than the sum
+        group -= axis.low
+        end += group
+        group += start
+    return [(start, end) for start, (_, end) in zip(groups, times, strict=True)]
 
 
 def covered_by(stretches: pd.DataFrame, spans: pd.DataFrame, columns: Sequence[str] = ("rank",)) -> Int:

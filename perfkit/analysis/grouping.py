@@ -25,6 +25,7 @@ class SpeedupBounds(NamedTuple):
 
 
 MOST = 2**62
+FEW = 2**16  # codes
 Values = NDArray[np.int64] | NDArray[np.float64]
 
 
@@ -145,16 +146,33 @@ def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
     """
     group, span = np.zeros(len(frame), np.int64), 1
     for key in keys:
-        column = frame[key]
-        of_key = column.cat.codes if isinstance(column.dtype, pd.CategoricalDtype) else pd.factorize(column)[0]
-        code = np.asarray(of_key, np.int64)
-        if (values := int(code.max(initial=0)) + 2) > MOST // span:  # numbered anew, the product fits
+        code, values = _codes(frame[key])
+        if values > MOST // span:  # numbered anew, the product fits
             group, span = pd.factorize(group)[0].astype(np.int64, copy=False), max(len(frame), 1)
-        group, span = group * values + code + 1, span * values
-    group = pd.factorize(group)[0].astype(np.int64, copy=False)
-    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+        group, span = group * values + code if values > 1 else group, span * values
+    if span > FEW:
+        group = pd.factorize(group)[0].astype(np.int64, copy=False)
+        span = int(group.max(initial=-1)) + 1
+    first = np.full(span, len(group))
     first[group[::-1]] = np.arange(len(group))[::-1]
+    if span <= FEW:  # a table of all codes takes a fraction of the time
+        order = np.argsort(first)[: np.count_nonzero(first < len(group))]
+        number = np.zeros(span, np.int64)
+        number[order] = np.arange(len(order))
+        first, group = first[order], number[group]
     return frame[keys].iloc[first].reset_index(drop=True), group
+
+
+def _codes(column: pd.Series) -> tuple[Int, int]:
+    """Return numbers from 0 that tell the values of a column apart, and a number that is above all of them."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "i" and len(column):
+        low, high = int(column.min()), int(column.max())
+        if high - low < len(column):
+            return column.to_numpy().astype(np.int64) - low, high - low + 1
+    code: Int = pd.factorize(column)[0].astype(np.int64, copy=False) + 1
+    return code, int(code.max(initial=0)) + 1
 
 
 def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:

@@ -95,14 +95,14 @@ class Owners:
             moments.insert(1, of_op.assign(rank=np.where(op < 0, -1, of_op["rank"])))
         frames, layers = _frames(by, ranges, ops, python_calls)
         if by == "range" and together:
-            frames = frames.assign(name=_without_numbers(frames["name"]))
-        how, row, there = _first(frames, layers, moments)
+            frames["name"] = _without_numbers(frames["name"])
+        how, row, there, levels = _first(frames, layers, moments)
         at = np.full(len(api_calls) + 1, -1)
         at[launches] = np.arange(len(launches))
         at = at[call]
         row, how = np.append(row, -1)[at], np.append(how, len(moments))[at]
         self._names = frames["name"].cat.categories
-        self._paths, self._node = _paths(frames, row, there if by != "phase" else None)
+        self._paths, self._node = _paths(frames, row, there if by != "phase" else None, levels)
         ways = np.array([0, 1, 2, 3] if len(moments) > 2 else [0, 2, 3])
         self._how = np.where(call < 0, 4, ways[how])
 
@@ -184,19 +184,24 @@ class Owners:
 def _frames(by: str, ranges: pd.DataFrame, ops: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
     """Return a table of frames, and the rows of it that are asked, one group after the other."""
     if by == "range":
-        return ranges[PLACE], [np.flatnonzero((ranges["kind"] != "mark").to_numpy())]
+        return _of_place(ranges), [np.flatnonzero((ranges["kind"] != "mark").to_numpy())]
     if by == "operator":
-        return ops[PLACE], [np.arange(len(ops))]
+        return _of_place(ops), [np.arange(len(ops))]
     is_module = where(calls["name"], lambda name: name.startswith(MODULE))
     if by == "line":
-        return calls[PLACE], [np.flatnonzero(where(calls["name"], of_program)), np.arange(len(calls))]
+        return _of_place(calls), [np.flatnonzero(where(calls["name"], of_program)), np.arange(len(calls))]
     modules = calls.loc[is_module, PLACE]
     if by == "module":
         plain = modules["name"].cat.remove_unused_categories().cat.rename_categories(lambda name: name[len(MODULE) :])
         return modules.assign(name=plain), [np.arange(len(modules))]
-    parts = [frame.assign(name=_phase(frame["name"])) for frame in (ranges[PLACE], ops[PLACE], modules)]
+    parts = [frame.assign(name=_phase(frame["name"])) for frame in (*map(_of_place, (ranges, ops)), modules)]
     frames = pd.concat([part[part["name"].notna()] for part in parts], ignore_index=True)
     return frames, [np.flatnonzero((frames["name"] == phase).to_numpy()) for phase in _PHASES]
+
+
+def _of_place(frames: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns `PLACE` of frames, none of them copied."""
+    return pd.DataFrame({column: frames[column] for column in PLACE}, copy=False)
 
 
 def _without_numbers(names: pd.Series) -> pd.Categorical:
@@ -215,36 +220,38 @@ def _phase(names: pd.Series) -> pd.Categorical:
     )
 
 
-def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame]) -> tuple[Int, Int, Placed]:
+def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame]) -> tuple[Int, Int, Placed, list[Int]]:
     """Return which of the `moments` found the owner of each call (their number: none), its row in `frames`, and these.
 
-    Of several layers the first one that has an open frame answers; the frames of the first one are returned in order.
+    Of several layers the first one that has an open frame answers; the frames of the first one are returned in order,
+    with the `maxima` of their ends.
     """
     asked, placed = pd.concat(moments), []
     for rows in layers:
         there, now = placed_with(frames if len(rows) == len(frames) else frames.take(rows), asked)
         there = there if len(rows) == len(frames) else there._replace(row=rows[there.row])
-        placed.append((there, maxima(there.end), np.append(there.row, -1), now.reshape(len(moments), -1)))
+        placed.append((there, maxima(there.end), now.reshape(len(moments), -1)))
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
     for way in range(len(moments)):
-        for there, levels, owner, at in placed:
+        for there, levels, at in placed:
             left = np.flatnonzero(row < 0)  # most calls have an owner at once
             left = left[np.argsort(at[way][left])]  # neighbours in time are neighbours in memory
             now = at[way][left]
-            row[left] = owner[last_open(levels, np.searchsorted(there.start, now, side="right"), now)]
+            place = last_open(levels, np.searchsorted(there.start, now, side="right"), now)
+            row[left[place >= 0]] = there.row[place[place >= 0]]
         how[(row >= 0) & (how == len(moments))] = way
-    return how, row, placed[0][0]
+    return how, row, *placed[0][:2]
 
 
-def _paths(frames: pd.DataFrame, row: Int, there: Placed | None) -> tuple[_Paths, Int]:
+def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[Int]) -> tuple[_Paths, Int]:
     """Return the paths of names that lead to the frames in `row`, and the number of each one's path; -1 for no frame.
 
-    `there`: the frames that others lie in; without them nothing nests.
+    `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing nests.
     """
     used = _distinct(row[row >= 0])
     up = np.full(len(used), -1)
     if there is not None and len(used):
-        used, up = _enclosed(there, used, len(frames))
+        used, up = _enclosed(there, levels, used, len(frames))
     columns = frames["rank"].to_numpy(), frames["name"].cat.codes.to_numpy()
     rank, name = (column[used].astype(np.int64) for column in columns)
     depth, at = (up >= 0).astype(np.int64), up.copy()
@@ -273,12 +280,12 @@ def _distinct(values: Int) -> Int:
     return kept
 
 
-def _enclosed(there: Placed, used: Int, count: int) -> tuple[Int, Int]:
+def _enclosed(there: Placed, levels: list[Int], used: Int, count: int) -> tuple[Int, Int]:
     """Return the rows of `used` frames and of all those around them, and the position of the one around each."""
     place = np.full(count, -1)
     place[there.row] = np.arange(len(there.row))
     around = np.full(len(there.row), -2)
-    levels, new = maxima(there.end), _distinct(place[used][place[used] >= 0])
+    new = _distinct(place[used][place[used] >= 0])
     while len(new):
         around[new] = last_open(levels, new, there.end[new] - 1)
         new = _distinct(around[new][around[new] >= 0])
