@@ -478,18 +478,23 @@ def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
     span = int(max(i.max() for i in ids)) + 2
     if span * (int(max(g.max() for g in groups)) + 1) >= 2**62:  # the product would not fit int64
         return _places(numbered_together([operations, api_calls], ["rank", "process", "correlation"]), ids)
-    return _places([group * span + number for group, number in zip(groups, ids, strict=True)], ids)
+    for group, number in zip(groups, ids, strict=True):
+        group *= span
+        group += number
+    return _places(groups, ids)
 
 
 def _places(keyed: list[Int], ids: tuple[Int, Int]) -> Int:
     """Return the first row of each of the first keys among the second; rows whose id is negative have none."""
     rows = np.flatnonzero(ids[1] >= 0)
-    wanted, keys = keyed[0], keyed[1][rows]
+    wanted, keys = keyed[0], keyed[1] if len(rows) == len(keyed[1]) else keyed[1][rows]
     most = int(max(keys.max(initial=-1), wanted.max()))
     if most < DENSE * (len(keys) + len(wanted)):  # a table of all keys; the first row is written last
-        row_of = np.full(most + 2, -1, np.int64)
+        row_of = np.full(most + 2, -1, np.int32 if len(ids[1]) < 2**31 else np.int64)
         row_of[keys[::-1]] = rows[::-1]
-        return np.where(ids[0] >= 0, row_of[wanted], -1)
+        found = row_of[wanted].astype(np.int64)
+        found[ids[0] < 0] = -1
+        return found
     if not (keys[1:] >= keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         rows, keys = rows[order], keys[order]

@@ -249,12 +249,14 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
     `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing nests.
     """
     used = _distinct(row[row >= 0])
-    up = np.full(len(used), -1)
+    up, place = np.full(len(used), -1), np.zeros(len(frames) + 1, np.min_scalar_type(-len(frames) - 1))
     if there is not None and len(used):
-        used, up = _enclosed(there, levels, used, len(frames))
+        used, up = _enclosed(there, levels, used, place)
+    place[used] = np.arange(len(used))
+    place[-1] = -1  # no frame
     columns = frames["rank"].to_numpy(), frames["name"].cat.codes.to_numpy()
     rank, name = (column[used].astype(np.int64) for column in columns)
-    depth, at = (up >= 0).astype(np.int64), up.copy()
+    depth, at = (up >= 0).astype(up.dtype), up.copy()
     while (on := np.flatnonzero(at >= 0)).size:
         depth[on] += depth[at[on]]
         at[on] = at[at[on]]
@@ -268,9 +270,7 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
         leader[group[::-1]] = level[::-1]
         first.append(leader)
     one = np.concatenate([np.zeros(0, np.int64), *first])
-    number = np.full(len(frames) + 1, -1)
-    number[used] = path[:-1]
-    return _Paths(rank[one], name[one], path[up[one]]), number[row]
+    return _Paths(rank[one], name[one], path[up[one]]), path[place[row]]
 
 
 def _distinct(values: Int) -> Int:
@@ -280,11 +280,14 @@ def _distinct(values: Int) -> Int:
     return kept
 
 
-def _enclosed(there: Placed, levels: list[Int], used: Int, count: int) -> tuple[Int, Int]:
-    """Return the rows of `used` frames and of all those around them, and the position of the one around each."""
-    place = np.full(count, -1)
+def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[Int, Int]:
+    """Return the rows of `used` frames and of all those around them, and the position of the one around each.
+
+    `place` has a place for each frame; what is left in it does not matter.
+    """
+    place[:] = -1
     place[there.row] = np.arange(len(there.row))
-    around = np.full(len(there.row), -2)
+    around = np.full(len(there.row), -2, place.dtype)
     new = _distinct(place[used][place[used] >= 0])
     while len(new):
         around[new] = last_open(levels, new, there.end[new] - 1)
@@ -294,7 +297,7 @@ def _enclosed(there: Placed, levels: list[Int], used: Int, count: int) -> tuple[
     rows = np.r_[there.row[seen], used[place[used] < 0]]  # nothing is around frames that are not there
     place[:] = -1
     place[rows] = np.arange(len(rows))
-    above = np.full(len(rows), -1)
+    above = np.full(len(rows), -1, place.dtype)
     inner = np.flatnonzero(around[seen] >= 0)
     above[inner] = place[there.row[around[seen[inner]]]]
     return rows, above

@@ -16,6 +16,7 @@ BENCHMARKS = {
     "launches": nsys.launch_rows,
     "analyses": analyses.rows,
     "lanes": analyses.lane_rows,
+    "owners": analyses.owner_rows,
     "explorer": explorer.rows,
     "report": commands.report_rows,
     "ranks": commands.rows,

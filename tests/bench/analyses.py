@@ -9,6 +9,7 @@ are `timeline.bins` and pandas.
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,9 @@ import perfkit
 from perfkit import analysis, diagnosis
 from perfkit.analysis import timeline
 from perfkit.analysis.lanes import Lanes
+from perfkit.analysis.ownership import Owners
+from perfkit.tables import API_CALLS, KERNELS, RANGES
+from tests import frames
 from tests.bench import captures, fresh
 from tests.bench.table import Row
 
@@ -26,6 +30,8 @@ MOST_RATIO = 4.0
 MOST_IN_ALL = 12.0  # of figures or findings, which ask many questions
 PEER = "np.sort of the starts"
 BUILD_S, LANES_S, MOST_BYTES = 1.2, 0.1, 4e9  # of lanes
+OWNERS_S = 10.0
+ONE = {"start_ns": 0, "dur_ns": 5}
 BINS = "timeline.bins"
 Answer = Callable[[], object]
 
@@ -115,6 +121,39 @@ def transfers_seconds(path: str, count: str) -> dict[str, tuple[int, float, int]
     """Return rows, CPU seconds and peak bytes of the summary of so many transfers."""
     copies = perfkit.load(path).copies.head(int(count))
     return {"memory.copied": (len(copies), *_least(lambda: analysis.memory.copied(copies)))}
+
+
+def owner_rows(kernels: int) -> Iterator[Row]:
+    """Measure `analysis.ownership` of nested ranges and kernels, 8 ranges for each kernel."""
+    count = kernels // 5
+    measured = fresh.call(owner_seconds, count).answer
+    work = f"ownership, {8 * count:,} ranges of 8 threads, 8 levels deep, {count:,} kernels, CPU"
+    limits = {"most_seconds": OWNERS_S, "bar": f"under {OWNERS_S} s", "peak_bytes": measured[1]}
+    yield Row(work, measured[0], "none", None, **limits)
+
+
+def owner_seconds(count: str) -> tuple[float, int]:
+    """Return the CPU seconds and peak bytes of joining so many kernels with their ranges, and of the summary."""
+    kernels, calls, ranges = _nested(int(count), np.random.default_rng(0))
+    return _least(lambda: Owners(kernels, calls, by="range", ranges=ranges).summary())
+
+
+def _nested(count: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return KERNELS, API_CALLS and RANGES: of each thread ranges in ranges, of 40 names, that launch in any order."""
+    thread, number = np.repeat(np.arange(8), count), np.tile(np.arange(count), 8)
+    level, around = number % 8, 800 * (number // 8)
+    name = pd.Categorical.from_codes(rng.integers(0, 40, 8 * count), [f"range {i}" for i in range(40)])
+    when = {"start_ns": around + 10 * level, "dur_ns": 800 - 20 * level}
+    ranges = _many(frames.ranges(ONE), process=thread, thread=thread, name=name, **when)
+    launch = {"process": thread[::8], "start_ns": rng.integers(0, 100 * count, count), "correlation": np.arange(count)}
+    calls = _many(frames.api_calls(ONE), thread=thread[::8], **launch)
+    kernels = _many(frames.kernels(ONE), gpu=thread[::8], **launch)
+    return KERNELS.make(kernels), API_CALLS.make(calls), RANGES.make(ranges)
+
+
+def _many(one: pd.DataFrame, **columns: Any) -> pd.DataFrame:
+    """Return a row again and again, with columns of its own."""
+    return one.take(np.zeros(len(columns["process"]), np.int64)).reset_index(drop=True).assign(**columns)
 
 
 def _least(question: Answer, *, times: int = TIMES) -> tuple[float, int]:
