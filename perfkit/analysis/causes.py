@@ -88,9 +88,7 @@ class Axis:
 
     def at(self, group: Int, time: Int) -> Int:
         """Return the position of each time, all of which must be on the axis, in the stretch of its group."""
-        position = np.asarray(time - self.low, np.int64)
-        position += group * self.span
-        return position
+        return np.asarray(group * self.span + (time - self.low), np.int64)
 
 
 class Placed(NamedTuple):
@@ -492,9 +490,7 @@ def _places(keyed: list[Int], ids: tuple[Int, Int]) -> Int:
     if most < DENSE * (len(keys) + len(wanted)):  # a table of all keys; the first row is written last
         row_of = np.full(most + 2, -1, np.int32 if len(ids[1]) < 2**31 else np.int64)
         row_of[keys[::-1]] = rows[::-1]
-        found = row_of[wanted].astype(np.int64)
-        found[ids[0] < 0] = -1
-        return found
+        return np.where(ids[0] >= 0, row_of[wanted], np.int64(-1))
     if not (keys[1:] >= keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         rows, keys = rows[order], keys[order]
