@@ -88,6 +88,19 @@ def test_keys_are_numbered_in_order_of_appearance() -> None:
     assert expected.tolist() == numbered(frame, ["a", "b"])[1].tolist()
 
 
+@pytest.mark.parametrize("most", [3, 300, 2**40, 2**62])  # codes that fit a table, do not, and must be made smaller
+def test_numbers_of_keys_agree_with_pandas(most: int) -> None:
+    rng = np.random.default_rng(most)
+    frame = pd.DataFrame({key: rng.choice(rng.integers(-most, most, 200), 300) for key in "abcdefgh"})
+    frame["small"] = rng.integers(-128, 128, 300).astype("int8")
+    frame["name"] = pd.Categorical.from_codes(rng.integers(-1, 2, 300), ["x", "y"])
+    for keys in (["a"], ["small", "name"], ["a", "name", "b"], [*"abcdefgh", "small", "name"]):
+        combinations, group = numbered(frame, keys)
+        expected = frame.groupby(keys, sort=False, dropna=False, observed=True).ngroup()
+        assert expected.tolist() == group.tolist()
+        pd.testing.assert_frame_equal(frame[keys], combinations.take(group).reset_index(drop=True))
+
+
 def test_order_of_a_summary() -> None:
     columns = {"a": list("xxyxz"), "b": list("rqqqq"), "count": [1, 1, 1, 2, 1], "total_ns": [5, 5, 5, 5, 6]}
     found = ranked(pd.DataFrame(columns), "total_ns", ["a", "b"])

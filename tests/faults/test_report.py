@@ -402,10 +402,11 @@ def test_a_run_that_ends_while_another_looks_at_the_folder(out: Path, monkeypatc
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
 def test_a_look_at_the_folder_while_another_run_replaces_it(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two renames of the other run nothing is there, which is no free place."""
-    rename = os.rename
+    rename, (reader, writer) = os.rename, os.pipe()
 
     def slow(old: Path, new: Path) -> None:
         rename(old, new)
+        os.write(writer, b"renamed")
         time.sleep(1)
 
     def replace() -> None:
@@ -413,8 +414,9 @@ def test_a_look_at_the_folder_while_another_run_replaces_it(out: Path, monkeypat
         make(out, "second")
 
     child = started(replace)
-    while out.exists():
-        time.sleep(0.01)
+    os.close(writer)
+    assert os.read(reader, 7) == b"renamed"
+    os.close(reader)
     with pytest.raises(PerfkitError, match="is not empty"):
         output.check(out, None)
     assert 0 == ended(child)
