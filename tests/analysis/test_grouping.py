@@ -88,17 +88,24 @@ def test_keys_are_numbered_in_order_of_appearance() -> None:
     assert expected.tolist() == numbered(frame, ["a", "b"])[1].tolist()
 
 
-@pytest.mark.parametrize("most", [3, 300, 2**40, 2**62])  # codes that fit a table, do not, and must be made smaller
+@pytest.mark.parametrize("most", [3, 300, 2**40, 2**62])  # codes that fit a table, and that do not
 def test_numbers_of_keys_agree_with_pandas(most: int) -> None:
     rng = np.random.default_rng(most)
     frame = pd.DataFrame({key: rng.choice(rng.integers(-most, most, 200), 300) for key in "abcdefgh"})
     frame["small"] = rng.integers(-128, 128, 300).astype("int8")
     frame["name"] = pd.Categorical.from_codes(rng.integers(-1, 2, 300), ["x", "y"])
-    for keys in (["a"], ["small", "name"], ["a", "name", "b"], [*"abcdefgh", "small", "name"]):
+    for keys in (["a"], ["small", "name"], ["a", "name", "b"], [*"abcdefgh"]):
         combinations, group = numbered(frame, keys)
         expected = frame.groupby(keys, sort=False, dropna=False, observed=True).ngroup()
         assert expected.tolist() == group.tolist()
         pd.testing.assert_frame_equal(frame[keys], combinations.take(group).reset_index(drop=True))
+
+
+def test_the_first_of_many_keys_is_not_lost_beyond_int64() -> None:
+    # Eight keys of 256 values each: their product is 2**64, and 0 in int64.
+    count = np.tile(np.arange(256), 2)
+    frame = pd.DataFrame({"first": np.r_[count[:256], count[255::-1]], **dict.fromkeys("abcdefgh", count)})
+    assert [*range(512)] == numbered(frame, [*frame])[1].tolist()
 
 
 def test_order_of_a_summary() -> None:
