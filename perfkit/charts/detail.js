@@ -68,7 +68,8 @@ function render({model, el}) {
     made("summary", about, "keys");
     made("span", about, HELP);
 
-    const across = () => Math.max(canvas.clientWidth - GUTTER - 2, 50);
+    let extent = 0;  // px, the canvas's width: asking the page for it costs more than drawing a bar
+    const across = () => Math.max(extent - GUTTER - 2, 50);
     const x = time => GUTTER + (time - view[0]) / (view[1] - view[0]) * across();
     const time = at => view[0] + (at - GUTTER) / across() * (view[1] - view[0]);
     const paint = () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); };
@@ -111,6 +112,7 @@ function render({model, el}) {
     };
 
     function place() {
+        extent = canvas.clientWidth;
         const {hidden: gone, closed, pinned, opened} = arranged(), streams = drawn.lanes.filter(one => one.type === "gpu").length;
         const tall = Math.min(Math.max(300 / Math.max(streams, 1), 17), 44);
         const height = one => closed.includes(one.label) ? CLOSED : one.type === "line" ? LINE :
@@ -119,7 +121,7 @@ function render({model, el}) {
         const first = one => pinned.includes(one.label) ? pinned.indexOf(one.label) : pinned.length + one.lane;
         ink.font = "11px system-ui, sans-serif";
         const widest = Math.max(...shown.map(one => ink.measureText(one.label).width), 60);
-        GUTTER = Math.round(Math.min(widest + 34, 250, Math.max(canvas.clientWidth * 0.3, 120)));
+        GUTTER = Math.round(Math.min(widest + 34, 250, Math.max(extent * 0.3, 120)));
         let top = RULER;
         rows = shown.sort((a, b) => first(a) - first(b)).map(one => {
             const row = {...one, top, high: height(one), isClosed: closed.includes(one.label)};
@@ -134,12 +136,13 @@ function render({model, el}) {
     }
 
     function draw() {
-        const wide = canvas.clientWidth, high = canvas.clientHeight, sharp = devicePixelRatio || 1;
-        if (!drawn || !wide) return;
-        if (canvas.width !== Math.round(wide * sharp)) canvas.width = Math.round(wide * sharp);
+        const high = canvas.clientHeight, sharp = devicePixelRatio || 1;
+        extent = canvas.clientWidth;
+        if (!drawn || !extent) return;
+        if (canvas.width !== Math.round(extent * sharp)) canvas.width = Math.round(extent * sharp);
         if (canvas.height !== Math.round(high * sharp)) canvas.height = Math.round(high * sharp);
         ink.setTransform(sharp, 0, 0, sharp, 0, 0);
-        ink.clearRect(0, 0, wide, high);
+        ink.clearRect(0, 0, extent, high);
         ink.font = "11px system-ui, sans-serif";
         ink.textBaseline = "middle";
         const dark = getComputedStyle(root).color;
