@@ -330,7 +330,12 @@ class Run:
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
         if "rank" in frame and (place.first or place.shift):
             changes["rank"] = place.ranks(name, frame["rank"])
-        return frame.assign(**changes) if changes else frame
+        if not changes:
+            return frame
+        changed = frame.copy(deep=False)  # the other columns are shared: 16 ranks are large
+        for column, values in changes.items():
+            changed[column] = values
+        return changed
 
 
 def _numbered(place: discovery.Place, is_inside: bool, rank: int) -> int:

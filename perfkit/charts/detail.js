@@ -38,13 +38,15 @@ function render({model, el}) {
     root.dataset.lmSuppressShortcuts = "true";
     made("style", root, STYLE);
     const title = made("div", root, "", {className: "perfkit-timeline-title"}), bar = made("div", root);
-    const keys = made("div", root), canvas = made("canvas", root), ink = canvas.getContext("2d");
+    const keys = made("div", root), canvas = made("canvas", root);
+    const above = canvas.getContext("2d"), sheet = document.createElement("canvas"), below = sheet.getContext("2d");
+    let ink = above, isStale = true;  // the bars lie on `sheet`: a pointer that moves over them draws none anew
     const tip = made("div", root, "", {className: "perfkit-timeline-tip"});
     const said = made("div", root, "", {className: "perfkit-timeline-said"}), notes = made("div", root);
     said.setAttribute("role", "status");
     canvas.setAttribute("role", "img");
     let GUTTER = 200, drawn = null, whole = null, view = [0, 1], committed = null, waiting = 0, frame = 0, typed = 0;
-    let rows = [], pointer = null, drag = null, picked = null, other = null, marks = [], isArmed = false, bars = [];
+    let rows = [], pointer = null, drag = null, picked = null, other = null, marks = [], isArmed = false, bars = [], asked = "", seenWidth = 0;
     const past = [], deepest = {};
 
     const press = (name, about, act) => made("button", bar, name, {title: about, onclick: act});
@@ -72,12 +74,13 @@ function render({model, el}) {
     const across = () => Math.max(extent - GUTTER - 2, 50);
     const x = time => GUTTER + (time - view[0]) / (view[1] - view[0]) * across();
     const time = at => view[0] + (at - GUTTER) / across() * (view[1] - view[0]);
-    const paint = () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); };
+    const point = () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); };
+    const paint = () => { isStale = true; point(); };
     const arranged = () => ({hidden: [], closed: [], pinned: [], opened: [], ...model.get("arranged")});
     const arrange = value => { model.set("arranged", value); model.save_changes(); place(); };
     const find = step => model.send({kind: "find", step, at: Math.round((view[0] + view[1]) / 2)});
 
-    function look(first, last, isQuiet = false) {
+    function look(first, last, {isQuiet = false, rest = REST} = {}) {
         const length = Math.min(Math.max(last - first, LEAST), drawn.whole);
         first = Math.min(Math.max(first, 0), drawn.whole - length);
         view = [first, first + length];
@@ -89,15 +92,13 @@ function render({model, el}) {
             if (committed && !isQuiet) past.push(committed);
             committed = view;
             model.send({kind: "look", first: view[0], last: view[1]});
-        }, REST);
+        }, rest);
     }
     const zoom = (by, at = pointer && pointer.x > GUTTER ? time(pointer.x) : (view[0] + view[1]) / 2) =>
         look(at - (at - view[0]) * by, at - (at - view[0]) * by + (view[1] - view[0]) * by);
     const move = part => look(view[0] + part * (view[1] - view[0]), view[1] + part * (view[1] - view[0]));
-    const undo = () => { if (past.length) look(...past.pop(), true); };
-    const fit = () => {
-        if (picked) look(picked.start - 0.25 * picked.took, picked.start + 1.25 * picked.took);
-    };
+    const undo = () => { if (past.length) look(...past.pop(), {isQuiet: true}); };
+    const fit = () => { if (picked) look(picked.start - 0.25 * picked.took, picked.start + 1.25 * picked.took); };
     const mark = () => {
         marks.push(pointer && pointer.x > GUTTER ? time(pointer.x) : picked ? picked.start : (view[0] + view[1]) / 2);
         marks = marks.slice(-9);
@@ -136,34 +137,17 @@ function render({model, el}) {
     }
 
     function draw() {
-        const high = canvas.clientHeight, sharp = devicePixelRatio || 1;
+        const high = canvas.clientHeight, sharp = devicePixelRatio || 1, dark = getComputedStyle(root).color;
         extent = canvas.clientWidth;
         if (!drawn || !extent) return;
-        if (canvas.width !== Math.round(extent * sharp)) canvas.width = Math.round(extent * sharp);
-        if (canvas.height !== Math.round(high * sharp)) canvas.height = Math.round(high * sharp);
+        for (const [side, px] of Object.entries({width: Math.round(extent * sharp), height: Math.round(high * sharp)}))
+            if (canvas[side] !== px) [canvas[side], sheet[side], isStale] = [px, px, true];
+        if (isStale) spread(dark, high, sharp);
+        fresh(high, sharp);
+        ink.setTransform(1, 0, 0, 1, 0, 0);
+        ink.drawImage(sheet, 0, 0);
         ink.setTransform(sharp, 0, 0, sharp, 0, 0);
-        ink.clearRect(0, 0, extent, high);
-        ink.font = "11px system-ui, sans-serif";
-        ink.textBaseline = "middle";
-        const dark = getComputedStyle(root).color;
-        for (const row of rows) {
-            ink.fillStyle = "rgba(128,128,128,0.12)";
-            ink.fillRect(GUTTER, row.top, across(), row.high);
-        }
-        ruler(dark, high);
-        ink.save();
-        ink.beginPath();
-        ink.rect(GUTTER, 0, across(), high);
-        ink.clip();
-        bars = [];
-        // Outside of what is loaded, the coarser picture of the whole recording stands in until finer data comes.
-        if (whole && whole !== drawn && whole.key === drawn.key && (view[0] < drawn.window[0] || view[1] > drawn.window[1])) {
-            pictured(whole, [view[0], drawn.window[0]]);
-            pictured(whole, [drawn.window[1], view[1]]);
-        }
-        pictured(drawn, [-Infinity, Infinity]);
-        over(dark, high);
-        ink.restore();
+        within(GUTTER, across(), high, () => over(dark, high));
         for (const row of rows) {
             ink.fillStyle = dark;
             const mine = pointer && pointer.x < GUTTER && pointer.y >= row.top && pointer.y < row.top + row.high;
@@ -174,6 +158,40 @@ function render({model, el}) {
             if (mine) ink.fillText("⤒  ✕", 18, row.top + row.high / 2);
         }
         root.dataset.drawn = `${Number(root.dataset.drawn ?? 0) + 1}`;
+    }
+
+    function fresh(high, sharp) {
+        ink.setTransform(sharp, 0, 0, sharp, 0, 0);
+        ink.clearRect(0, 0, extent, high);
+        ink.font = "11px system-ui, sans-serif";
+        ink.textBaseline = "middle";
+    }
+
+    function within(left, wide, high, act) {
+        const path = new Path2D();
+        path.rect(left, 0, Math.max(wide, 0), high);
+        ink.save();
+        ink.clip(path);
+        act();
+        ink.restore();
+    }
+
+    function spread(dark, high, sharp) {
+        ink = below;
+        fresh(high, sharp);
+        for (const row of rows) {
+            ink.fillStyle = "rgba(128,128,128,0.12)";
+            ink.fillRect(GUTTER, row.top, across(), row.high);
+        }
+        ruler(dark, high);
+        bars = [];
+        // Outside of what is loaded, the coarser picture of the whole recording stands in until finer data comes.
+        const gaps = whole && whole !== drawn && whole.key === drawn.key ?
+            [[view[0], drawn.window[0]], [drawn.window[1], view[1]]].filter(([from, to]) => from < to) : [];
+        for (const [from, to] of gaps) within(x(from), x(to) - x(from), high, () => pictured(whole, from, to));
+        within(GUTTER, across(), high, () => pictured(drawn, ...view));
+        ink = above;
+        isStale = false;
     }
 
     function ruler(dark, high) {
@@ -193,18 +211,13 @@ function render({model, el}) {
         }
     }
 
-    function pictured(of, [from, to]) {
-        ink.save();
-        if (Number.isFinite(from) || Number.isFinite(to)) {
-            ink.beginPath();
-            ink.rect(x(from), 0, Math.max(x(to) - x(from), 0), canvas.clientHeight);
-            ink.clip();
-        }
+    function pictured(of, from, to) {
+        const first = x(from), last = x(to);
         const place = Object.fromEntries(rows.map(row => [row.lane, row])), {bins, spans, lines} = of;
         const begin = of.window[0], hits = model.get("found") ?? {}, hit = of === drawn && hits.hit ? new Set(hits.hit) : null;
         for (let i = 0; i < bins.count; i++) {
             const row = place[bins.lane[i]], left = x(begin + bins.s[i]), right = x(begin + bins.s[i] + bins.d[i]);
-            if (!row || right < GUTTER || left > GUTTER + across()) continue;
+            if (!row || right < first || left > last) continue;
             ink.fillStyle = of.colours[of.names[bins.k[i]]];
             const top = row.top + bins.high[i] / 1000 * row.high;
             ink.fillRect(left, top, Math.max(right - left, 0.7), (bins.low[i] - bins.high[i]) / 1000 * row.high);
@@ -253,7 +266,6 @@ function render({model, el}) {
             for (let i = 0; i < count; i++) ink.lineTo(x(begin + s[i]), y(mean[i]));
             ink.stroke();
         }
-        ink.restore();
     }
 
     const shades = {};
@@ -375,7 +387,7 @@ function render({model, el}) {
             look(drag.view[0] + by, drag.view[1] + by);
         }
         hover();
-        paint();
+        point();
     });
     canvas.addEventListener("pointerup", event => {
         const was = drag, first = was?.from;
@@ -383,10 +395,11 @@ function render({model, el}) {
         drag = null;
         if (!was) return;
         if (Math.abs(pointer.x - was.x) <= 3) clicked(event);
-        else if (was.kind === "select" && was.x > GUTTER) look(...[first, time(pointer.x)].sort((a, b) => a - b));
+        else if (was.kind === "move") look(...view, {rest: 0});
+        else if (was.x > GUTTER) look(...[first, time(pointer.x)].sort((a, b) => a - b), {rest: 0});
         paint();
     });
-    canvas.addEventListener("pointerleave", () => { isArmed = false; if (!drag) pointer = null; hover(); paint(); });
+    canvas.addEventListener("pointerleave", () => { isArmed = false; if (!drag) pointer = null; hover(); point(); });
     canvas.addEventListener("dblclick", event => { if (at(event).x > GUTTER) look(0, drawn.whole); });
     // A page that scrolls under a resting pointer goes on scrolling; a pointer that moved here means the timeline.
     canvas.addEventListener("wheel", event => {
@@ -419,7 +432,6 @@ function render({model, el}) {
     });
     for (const kind of ["keyup", "keypress", "mousedown", "contextmenu"])
         root.addEventListener(kind, event => event.stopPropagation());
-    let asked = "";
     const ask = step => {
         clearTimeout(typed);
         if (asked !== search.value) model.send({kind: "search", text: asked = search.value});
@@ -472,10 +484,9 @@ function render({model, el}) {
     model.on("change:arranged", () => { if (drawn) place(); });
     // Charts as wide as their container measure it when the window is resized; JupyterLab's panels do not tell them.
     const resized = () => dispatchEvent(new Event("resize"));
-    let width = 0;
     const sized = new ResizeObserver(() => {
         if (drawn) place();
-        if (width !== (width = el.clientWidth)) setTimeout(resized);
+        if (seenWidth !== (seenWidth = el.clientWidth)) setTimeout(resized);
     });
     sized.observe(el);
     const settled = () => { paint(); resized(); };  // a theme's colours fade in, and containers are empty meanwhile
