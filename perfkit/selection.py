@@ -78,6 +78,11 @@ class Selection:
         return bool(self.pattern or self.families)
 
     @property
+    def has_kernels(self) -> bool:
+        """Whether the run has a kernel of this choice; none is copied for the answer."""
+        return bool(self._named(self.all_kernels).any()) or bool(len(self.launches))
+
+    @property
     def description(self) -> str:
         """What was chosen, in words."""
         ranks = "rank " + ", ".join(map(str, self.ranks)) + ", " if self.ranks else ""
@@ -198,7 +203,7 @@ def select(
     chosen = Selection(run, *kept, checked_window(run, window), kernels, tuple(families))
     if chosen.gpus:
         check_gpus(run, chosen.gpus, chosen.ranks)
-    if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
+    if chosen.filtered and not chosen.has_kernels:
         raise no_kernel(run, kernels, families)
     return held.setdefault(given, chosen)
 
@@ -241,6 +246,8 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
             "window: the metrics of call paths are sums over the whole run, of which no part can be looked at. "
             "Choose no window, or record a timeline (nsys profile, or PyTorch's profiler)."
         )
+    if covers(run.captured, (first, last)):  # no table is read for it
+        return first, last
     start, end = extent(run)
     if first < start or last > end:
         raise PerfkitError(

@@ -1,6 +1,7 @@
 """A selection filters every table alike, and refuses what was not recorded."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -130,6 +131,18 @@ def test_a_window_lies_inside_of_a_capture() -> None:
         assert (start * SECOND, end * SECOND) == perfkit.select(run, window=[start * SECOND, end * SECOND]).window
     with pytest.raises(PerfkitError, match=r"beyond the recording, which spans 0 s to 19\.6314021 s"):
         perfkit.select(perfkit.load(sample()), window=(100 * SECOND, 200 * SECOND))
+
+
+def test_a_window_inside_what_the_captures_state_reads_no_events() -> None:
+    run, read = _run(), []
+    held = run.profiles[0]
+    loaders = {name: lambda name=name, load=load: (read.append(name), load())[1] for name, load in held.loaders.items()}
+    run = perfkit.Run([replace(held, loaders=loaders)])
+    assert (10, 20) == perfkit.select(run, window=(10, 20)).window
+    assert [] == read
+    assert {"sgemm_tn"} == {*perfkit.select(run, window=(10, 20), kernels="sgemm", gpus=[0]).kernels["name"]}
+    with pytest.raises(PerfkitError, match="reaches beyond the recording, which spans 0 s to 1e-07 s"):
+        perfkit.select(run, window=(10, 101))
 
 
 def test_the_gpu_is_not_said_to_be_idle_where_only_a_log_was_recorded() -> None:
