@@ -71,18 +71,28 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
     >>> covered.start.tolist(), covered.end.tolist()
     ([10, 45], [40, 60])
     """
-    group = np.zeros(len(start), np.int64) if group is None else group.astype(np.int64, copy=False)
     keep = end > start
     if not keep.all():
-        start, end, group = start[keep], end[keep], group[keep]
+        start, end, group = start[keep], end[keep], None if group is None else group[keep]
     if not len(start):
         return Intervals(*(np.zeros(0, np.int64) for _ in range(3)))
-    start, end, group = _by_group(start, end, group)
+    if group is None:
+        first, last = _covered(begin := np.sort(start, kind="stable"), finish := np.sort(end, kind="stable"))
+        return Intervals(begin[first], finish[last], np.zeros(len(first), np.int64))
+    start, end, group = _by_group(start, end, group.astype(np.int64, copy=False))
     axis = _axis(Intervals(start, end, group))
     begin, finish = (np.sort(axis.place(times, group), kind="stable") for times in (start, end))
-    # Before the i-th start all earlier intervals have ended: nothing is open, a new one begins.
+    first, last = _covered(begin, finish)
+    return axis.intervals(begin[first], finish[last])
+
+
+def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
+    """Return which of the sorted starts begin what is covered, and which of the sorted ends end it.
+
+    Where all earlier intervals have ended before a start, nothing is open, and a new one begins.
+    """
     first = np.flatnonzero(begin[1:] > finish[:-1]) + 1
-    return axis.intervals(begin[np.r_[0, first]], finish[np.r_[first - 1, len(finish) - 1]])
+    return np.r_[0, first], np.r_[first - 1, len(finish) - 1]
 
 
 def _by_group(start: Int, end: Int, group: Int) -> tuple[Int, Int, Int]:

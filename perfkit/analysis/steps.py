@@ -147,13 +147,17 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
     last kernel. Launches are joined on (rank, process, correlation).
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    launched = call >= 0
-    rank, start, dur = (kernels[name].to_numpy()[launched] for name in ("rank", "start_ns", "dur_ns"))
-    at = api_calls["start_ns"].to_numpy()[call[launched]]
-    work = pd.DataFrame({"rank": rank, "start_ns": start, "end_ns": start + dur, "at": at}, copy=False)
-    begun = STEPS.check(steps)[["rank", "start_ns"]].rename(columns={"start_ns": "at"}).assign(place=steps.index)
-    of = pd.merge_asof(work.sort_values("at"), begun.sort_values("at"), on="at", by="rank").groupby("place")
-    first, last = (times.reindex(steps.index) for times in (of["start_ns"].min(), of["end_ns"].max()))
+    rank, start, dur = (kernels[name].to_numpy() for name in ("rank", "start_ns", "dur_ns"))
+    begun, ended = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
+    numbered_steps = STEPS.check(steps).assign(place=np.arange(len(steps))).sort_values("start_ns", kind="stable")
+    for of, mine in numbered_steps.groupby("rank"):
+        row = np.flatnonzero((rank == of) & (call >= 0))
+        at = api_calls["start_ns"].to_numpy()[call[row]]
+        step = np.searchsorted(mine["start_ns"].to_numpy(), at, side="right") - 1
+        row, place = row[step >= 0], mine["place"].to_numpy()[step[step >= 0]]
+        np.minimum.at(begun, place, start[row])
+        np.maximum.at(ended, place, start[row] + dur[row])
+    first, last = (pd.Series(times, steps.index).where(np.isfinite(times)) for times in (begun, ended))
     following = first.groupby(steps["rank"]).shift(-1)
     return following.fillna(last) - first
 

@@ -29,6 +29,7 @@ from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, 
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
+from perfkit.diagnosis.timeline import idle_gaps as gaps_of
 from perfkit.errors import PerfkitError
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -118,7 +119,8 @@ def formats(view: Selection) -> pd.DataFrame:
 def synchronisations(view: Selection) -> pd.DataFrame:
     """Return `operators.synchronisations` of a selection, with the lines that wait."""
     tables = view.ops, view.all_kernels, view.copies, view.api_calls, view.python_calls
-    return operators.synchronisations(*tables, window=view.window)
+    known = gaps_of(view) if view.window is None else None
+    return operators.synchronisations(*tables, window=view.window, gaps=known)
 
 
 def avoidable(waits: pd.DataFrame) -> pd.DataFrame:

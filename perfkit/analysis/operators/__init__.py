@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD as THREAD_KEYS
 from perfkit.analysis.causes import Axis, is_graph_launch, is_memory, numbered_together, on_one_axis, started_by, where
-from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import blocks
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans
@@ -231,10 +231,12 @@ def synchronisations(
     python_calls: pd.DataFrame | None = None,
     *,
     window: Window | None = None,
+    gaps: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return every call that waits for the GPU, with the operator and Python line it comes from and what it cost.
 
-    With a window only calls that start in it; none is cut. PYTHON_CALLS give the lines: a line is where the function
+    With a window only calls that start in it; none is cut. `gaps`: GAPS of these kernels and copies without a window,
+    for who has them already. PYTHON_CALLS give the lines: a line is where the function
     begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard library's, else the
     innermost.
 
@@ -247,7 +249,7 @@ def synchronisations(
     calls = api_calls.take(row).reset_index(drop=True)
     op = totals.open_at(ops, calls)
     asked = where(calls["name"], lambda name: "Synchronize" in name) & (op < 0)
-    gpu, idle_ns = idle_after(row, kernels, copies, api_calls)
+    gpu, idle_ns = idle_after(row, kernels, copies, api_calls, gaps)
     table = calls.rename(columns={"name": "api"}).assign(
         gpu=gpu,
         kind=pd.Categorical.from_codes(np.where(asked, 0, 1), pd.Index(KINDS)),
@@ -298,7 +300,7 @@ def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
 
 
 def idle_after(
-    row: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+    row: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, gaps: pd.DataFrame | None = None
 ) -> tuple[Int, pd.arrays.IntegerArray]:
     """Return the device that each of the calls in `row` waits for, -1 unknown, and the idle time it costs, ns."""
     index, groups = devices(kernels, copies)
@@ -308,7 +310,7 @@ def idle_after(
     end = start + api_calls["dur_ns"].to_numpy()[row]
     measurable = (device >= 0) & (end >= first[device]) & (end < last[device])
     idle = np.zeros(len(row), np.int64)
-    gaps = idle_gaps(kernels, copies, API_CALLS.empty())
+    gaps = idle_gaps(kernels, copies, API_CALLS.empty()) if gaps is None else GAPS.check(gaps)
     _, (of_gap, _) = devices(gaps, index)
     idle[measurable] = _idle(start[measurable], end[measurable], device[measurable], gaps, of_gap)
     return np.append(index["gpu"].to_numpy(), -1)[device], pd.arrays.IntegerArray(idle, ~measurable)
