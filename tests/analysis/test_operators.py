@@ -320,6 +320,13 @@ def test_kernels_with_and_without_operator_add_up(name: str, profiles: Path) -> 
     assert (len(kernels), kernels["dur_ns"].sum()) == (each["count"].sum(), each["total_ns"].sum())
 
 
+def test_what_a_wait_costs_is_the_same_in_gaps_that_were_found_before(profiles: Path) -> None:
+    of = tables(profiles, real.BERT_H100, *WANTED)
+    waits = synchronisations(*of)
+    assert waits["idle_ns"].sum() > 0
+    pd.testing.assert_frame_equal(waits, synchronisations(*of, gaps=idle_gaps(*of[1:])))
+
+
 @pytest.mark.parametrize("name", AGREE_WITH_KINETO)
 def test_operators_are_those_that_kineto_names(name: str, profiles: Path) -> None:
     ops, kernels, calls = traced(profiles, name)

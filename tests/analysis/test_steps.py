@@ -15,7 +15,7 @@ import perfkit
 from make import Shape, capture
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.steps import STEPS, bounds, detect, iterations, last_phase, on_gpu, repeats, steady
-from perfkit.tables import KERNELS, RANGES
+from perfkit.tables import API_CALLS, KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
 
@@ -90,6 +90,14 @@ def test_windows_and_steady_steps_keep_numbers() -> None:
     calls = api_calls(*(call(10 * i + 2, 10 * i + 3, correlation=i) for i in range(3)))
     work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
     assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), work, calls).tolist()
+    # The first call comes before all steps, the second step launches nothing, and rank 1 has kernels of its own.
+    both = [
+        pd.concat([calls, calls.assign(rank=1)]),
+        pd.concat([work, work.assign(rank=1, start_ns=work["start_ns"] + 100)]),
+    ]
+    of_two = pd.concat([steps((10, 13), (13, 20), (20, 30)), steps((0, 90)).assign(rank=1)], ignore_index=True)
+    took = on_gpu(STEPS.make(of_two), KERNELS.make(both[1]), API_CALLS.make(both[0]))
+    assert [32 - 20, -1, 47 - 35, 147 - 105] == took.fillna(-1).tolist()
 
 
 def test_which_steps_are_steady() -> None:
