@@ -132,11 +132,16 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     of = {name: api_calls[name].to_numpy()[row] for name in ("process", "start_ns", "dur_ns")}
     of |= {name: kernels[name].to_numpy()[launched] for name in ("rank", "correlation")}
     each = pd.DataFrame({"row": row, **of, "name": kernels["full_name"].cat.codes.to_numpy()[launched]}, copy=False)
-    each = each.sort_values("start_ns", kind="stable")
-    is_first = ~each.duplicated(["rank", "process", "name"])
-    usual = each.loc[~is_first, "dur_ns"].median() if not is_first.all() else FIRST_NS
-    slow = each[is_first & (each["dur_ns"] >= max(FIRST_TIMES * usual, FIRST_NS))]
-    return slow.drop_duplicates("row")[["row", *LAUNCH]].assign(usual_ns=usual)
+    (name,) = numbered_together([each], ["rank", "process", "name"])
+    begun = np.full(int(name.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(begun, name, of["start_ns"])
+    first = np.flatnonzero(of["start_ns"] == begun[name])
+    first = first[~pd.Series(name[first]).duplicated()]
+    later = np.delete(of["dur_ns"], first)
+    usual = float(np.median(later)) if len(later) else FIRST_NS
+    slow = each.take(first[of["dur_ns"][first] >= max(FIRST_TIMES * usual, FIRST_NS)])
+    slow = slow.sort_values("start_ns", kind="stable").drop_duplicates("row")
+    return slow[["row", *LAUNCH]].assign(usual_ns=usual)
 
 
 @kept
