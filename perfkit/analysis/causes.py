@@ -36,8 +36,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, Window, merge, union
-from perfkit.errors import PerfkitError
+from perfkit.analysis.intervals import Axis, Int, Intervals, Window, merge, union
 from perfkit.schema import stretches
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
@@ -60,35 +59,7 @@ MEMORY_CALL = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
     r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register|Unregister))"
 )
-_VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis on which the stretches [low, low + span) of all groups (threads, devices) lie end to end."""
-
-    low: int
-    span: int
-
-    @classmethod
-    def over(cls, groups: int, *times: Int) -> Axis:
-        """Return the axis that holds the times of groups 0 .. groups-1, or raise PerfkitError if int64 cannot.
-
-        >>> Axis.over(2, np.array([100, 140]), np.array([190]))
-        Axis(low=100, span=91)
-        """
-        low = min((int(t.min()) for t in times if len(t)), default=0)
-        span = max((int(t.max()) for t in times if len(t)), default=0) - low + 1
-        if groups * span > np.iinfo(np.int64).max:
-            raise PerfkitError(
-                f"times: {groups} threads or devices of {span} ns each do not fit into int64. "
-                "Count times from the start of the capture."
-            )
-        return cls(low, span)
-
-    def at(self, group: Int, time: Int) -> Int:
-        """Return the position of each time, all of which must be on the axis, in the stretch of its group."""
-        return np.asarray(group * self.span + (time - self.low), np.int64)
+VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 
 
 class Placed(NamedTuple):
@@ -151,7 +122,10 @@ def attributed(
     host = np.flatnonzero(known & (returned > start))
     host = host[np.argsort(call[host], kind="stable")]  # thread by thread: the calls lie in this order
     threads = numbered_together(tables := (api_calls, ranges, os_calls), THREAD)
-    by_thread = list(map(_by_thread, tables, threads))
+    by_thread = []
+    for table, thread in zip(tables, threads, strict=True):
+        order = slice(None) if (thread[1:] >= thread[:-1]).all() else np.argsort(thread, kind="stable")
+        by_thread.append((table.iloc[order], thread[order]))
     for first in range(0, len(host), WAITS):
         part = host[first : first + WAITS]
         of_wait, near = threads[0][call[part]], (int(start[part].min()), int(returned[part].max()))
@@ -164,7 +138,11 @@ def attributed(
     parts[DETAILS.index("cuda_call")] += inside * copying
     parts[DETAILS.index("launch")] += inside * ~copying
     parts[-2], parts[-1] = after * (after < KERNEL_WAIT_NS), after * (after >= KERNEL_WAIT_NS)
-    main = _largest(parts)
+    # The row of the largest value of each column, the first of equals; `argmax` is slow over few rows.
+    main, most = np.zeros(len(start), np.int64), parts[0].copy()
+    for number, times in enumerate(parts[1:], 1):
+        main[times > most] = number
+        np.maximum(most, times, out=most)
     of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
         "cause": pd.Categorical.from_codes(np.select([edge, call < 0], [4, 3], of_cause[main]), pd.Index(CAUSES)),
@@ -175,15 +153,6 @@ def attributed(
         "thread": np.append(api_calls["thread"].to_numpy(), -1)[call],
         **dict(zip(PARTS, parts, strict=True)),
     }
-
-
-def _largest(parts: Int) -> Int:
-    """Return the row of the largest value of each column, the first of equals; `argmax` is slow over few rows."""
-    row, most = np.zeros(parts.shape[1], np.int64), parts[0].copy()
-    for number, part in enumerate(parts[1:], 1):
-        row[part > most] = number
-        np.maximum(most, part, out=most)
-    return row
 
 
 def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
@@ -231,14 +200,6 @@ def _explained(
     parts = np.diff(np.vstack([*inside, called - start]), axis=0)
     of_api, of_range = (np.append(names.cat.codes.to_numpy(), -1) for names in (api, name))
     return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])
-
-
-def _by_thread(frame: pd.DataFrame, thread: Int) -> tuple[pd.DataFrame, Int]:
-    """Return a table and the thread of each row by ascending thread."""
-    if (thread[1:] >= thread[:-1]).all():
-        return frame, thread
-    order = np.argsort(thread, kind="stable")
-    return frame.take(order), thread[order]
 
 
 def _between(frame: pd.DataFrame, thread: Int, low: int, high: int, near: Window) -> tuple[pd.DataFrame, Int]:
@@ -405,12 +366,12 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
 
 def is_launch(name: str) -> bool:
     """Tell whether a call puts a kernel, graph, copy or memset on the GPU."""
-    return _VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
+    return VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
 
 
 def is_graph_launch(name: str) -> bool:
     """Tell whether a call launches a graph, which starts many operations at once."""
-    return _VARIANT.sub("", name) in GRAPH_LAUNCH_CALLS
+    return VARIANT.sub("", name) in GRAPH_LAUNCH_CALLS
 
 
 def is_sync(name: str) -> bool:
@@ -419,7 +380,7 @@ def is_sync(name: str) -> bool:
     >>> [is_sync(name) for name in ("cuCtxSynchronize", "cudaMemcpy", "cudaMemcpyAsync", "cudaEventQuery")]
     [True, True, False, False]
     """
-    return SYNC_CALL.match(_VARIANT.sub("", name)) is not None
+    return SYNC_CALL.match(VARIANT.sub("", name)) is not None
 
 
 def is_memory(name: str) -> bool:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import Axis, members, started_by, where
+from perfkit.analysis.causes import members, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, over, ranked
-from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, tiles
+from perfkit.analysis.intervals import Axis, Int, Window, bounds, cut, devices, tiles
 from perfkit.analysis.operators.totals import named, open_at
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
@@ -35,8 +35,7 @@ TIMELINE = Table(
     "TIMELINE",
     "the memory of a device after an allocation or release",
     (
-        RANK,
-        GPU,
+        *(RANK, GPU),
         Column("time_ns", "int64", "when, ns since the start of the capture"),
         Column("allocated_bytes", "int64", "occupied by tensors, bytes"),
         Column("reserved_bytes", "Int64", "taken from the driver, bytes; NA when not recorded"),

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, covered
+from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import over
-from perfkit.analysis.intervals import Int, Intervals, Window, devices, ends, intersect, total, union
+from perfkit.analysis.intervals import Axis, Int, Intervals, Window, devices, ends, intersect, union
 from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, held, of_each, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
@@ -85,19 +85,15 @@ def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Al
     busy = union(start, end, of_kernel)
     axis = Axis.over(len(index), found.time, found.time + found.hold, busy.start, busy.end)
     both = np.intersect1d(of_series, of_kernel)
-    if len(of_series) and len(busy.start) and not _meet(found, of_reading, busy, len(index)):
-        raise PerfkitError(_apart(found, busy))
+    if len(of_series) and len(busy.start):
+        # Some device must have readings in the span of its kernels.
+        first, last = np.full(len(index), np.iinfo(np.int64).max), np.full(len(index), np.iinfo(np.int64).min)
+        np.minimum.at(first, busy.group, busy.start)
+        np.maximum.at(last, busy.group, busy.end)
+        read = held(found, of_reading, np.arange(len(found.time)))
+        if not len(intersect(read, union(first, last, np.arange(len(index)))).start):
+            raise PerfkitError(_apart(found, busy))
     return Aligned(index, both, of_reading, busy, axis)
-
-
-def _meet(found: Readings, of_reading: Int, busy: Intervals, count: int) -> bool:
-    """Tell whether some device has readings in the span of its kernels."""
-    rows = np.arange(len(found.time))
-    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, busy.group, busy.start)
-    np.maximum.at(last, busy.group, busy.end)
-    spans = union(first, last, np.arange(count))
-    return bool(total(intersect(held(found, of_reading, rows), spans), count).any())
 
 
 def _apart(found: Readings, busy: Intervals) -> str:
@@ -115,7 +111,7 @@ def _apart(found: Readings, busy: Intervals) -> str:
 
 def on(axis: Axis, covering: Intervals) -> Intervals:
     """Return a set of intervals as positions on the axis."""
-    return union(*(axis.at(covering.group, time) for time in (covering.start, covering.end)))
+    return union(*axis.placed(covering))
 
 
 def running(found: Readings, joined: Aligned) -> NDArray[np.bool_]:

@@ -112,7 +112,14 @@ def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
 
 def statistics(found: Readings) -> pd.DataFrame:
     """Return the table of `summary` for readings that are at hand."""
-    table = found.series.assign(count=found.count, missing_frac=_missing(found), mean=means(found))
+    # The share of ticks without a reading, NaN where a series has no regular ticks. The last reading has no interval
+    # after it: its own counts as regular, and is taken off again.
+    ticks = found.hold / np.maximum(found.usual, 1)[found.row_series]
+    regular = of_each(np.add, found, (np.abs(ticks - 1) <= EVEN).astype(np.int64)) - 1
+    skipped = of_each(np.add, found, np.maximum(np.rint(ticks) - 1, 0))
+    known = (found.count >= FEWEST) & (found.usual > 0) & (regular >= REGULAR * (found.count - 1))
+    missing = np.where(known, skipped / (skipped + found.count), np.nan)
+    table = found.series.assign(count=found.count, missing_frac=missing, mean=means(found))
     extremes = {"min": of_each(np.minimum, found, found.value), "max": of_each(np.maximum, found, found.value)}
     return table.assign(**percentiles(found, PERCENTILES), **extremes)
 
@@ -137,16 +144,6 @@ def _by_size(found: Readings) -> tuple[Float, Int]:
             order = np.argsort(value[begin:end])
             value[begin:end], hold[begin:end] = value[begin:end][order], hold[begin:end][order]
     return value, np.cumsum(hold)
-
-
-def _missing(found: Readings) -> Float:
-    """Return the share of ticks without a reading, NaN where a series has no regular ticks."""
-    ticks = found.hold / np.maximum(found.usual, 1)[found.row_series]
-    # The last reading has no interval after it: its own counts as regular, and is taken off again.
-    regular = of_each(np.add, found, (np.abs(ticks - 1) <= EVEN).astype(np.int64)) - 1
-    skipped = of_each(np.add, found, np.maximum(np.rint(ticks) - 1, 0))
-    known = (found.count >= FEWEST) & (found.usual > 0) & (regular >= REGULAR * (found.count - 1))
-    return np.where(known, skipped / (skipped + found.count), np.nan)
 
 
 def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:

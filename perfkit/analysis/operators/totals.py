@@ -338,10 +338,14 @@ def backward(
     parent = parents(OPS.check(ops))
     time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)
     node, row, forward = _nodes(ops, parent)
-    pairs = pd.DataFrame({"operator": named(ops, forward), "node": _node_names(ops["name"], row)})
+    plain, nodes = pd.factorize(np.array([str(t).removeprefix(ENGINE) for t in ops["name"].cat.categories], object))
+    of_row = pd.Categorical.from_codes(plain[ops["name"].cat.codes.to_numpy()[row]], pd.Index(nodes, dtype=object))
+    pairs = pd.DataFrame({"operator": named(ops, forward), "node": of_row})
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
-    table["forward_ns"] = _once(rolled_up(time, parent), forward, group, len(table))
+    matched = forward >= 0
+    once = np.unique(group[matched] * len(time) + forward[matched])  # each forward operator counts once in its group
+    table["forward_ns"] = sums(rolled_up(time, parent)[once % len(time)], once // len(time), len(table))
     launched = np.flatnonzero(time)
     around = _around(parent, node, launched)  # what a node runs in it counts without the other nodes within
     of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
@@ -352,9 +356,7 @@ def backward(
 
 def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]:
     """Return which operators are nodes of autograd, their rows, and the row of the operator that made each, or -1."""
-    engine, named_node = (
-        where(ops["name"], is_one) for is_one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
-    )
+    engine, named_node = (where(ops["name"], one) for one in (lambda name: name.startswith(ENGINE), NODE.fullmatch))
     node = engine | (named_node & ~np.append(engine, False)[parent])
     row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
     # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
@@ -385,17 +387,3 @@ def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
         new = (around[who] < 0) & node[at]
         around[who[new]] = at[new]
     return around
-
-
-def _once(total: Int, forward: Int, group: Int, groups: int) -> Int:
-    """Return the time of the distinct forward operators of each group."""
-    matched = forward >= 0
-    pairs = np.sort(group[matched] * len(total) + forward[matched])
-    pairs = pairs[np.diff(pairs, prepend=-1) != 0]
-    return sums(total[pairs % len(total)], pairs // len(total), groups)
-
-
-def _node_names(name: pd.Series, row: Int) -> pd.Categorical:
-    """Return the name of the node of each row, without the engine's prefix."""
-    plain, names = pd.factorize(np.array([str(text).removeprefix(ENGINE) for text in name.cat.categories], object))
-    return pd.Categorical.from_codes(plain[name.cat.codes.to_numpy()[row]], pd.Index(names, dtype=object))

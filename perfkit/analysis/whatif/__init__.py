@@ -167,12 +167,20 @@ def prepared(
     ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
     tables = Tables(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges)
     program = recorded(kernels, copies, api_calls, window=window)
-    if len(program.ops.start):
-        _check_calls(tables)
+    how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
+    if len(program.ops.start) and not len(api_calls):
+        raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
+    if len(program.ops.start) and not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
+        raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
     plan = _plan(program, tables)
     measured = _spans(program, plan, (program.ops.start, program.ops.end))
     unchanged = _spans(program, plan, timed(plan, MID))
-    _check_graphs(tables, window, int(measured[-1]))
+    lost, span_ns = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum()), int(measured[-1])
+    if lost > LIMIT_FRAC * span_ns:
+        raise PerfkitError(
+            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
+            "Record their nodes: nsys profile --cuda-graph-trace=node."
+        )
     _check_missed(measured, unchanged)
     return Prepared(tables, program, plan, measured, unchanged)
 
@@ -213,27 +221,6 @@ def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:
     np.maximum.at(last, number[there], end[there])
     spans = np.where(last >= first, last - first, 0)
     return np.append(spans, int(last.max() - first.min()) if there.any() else 0)
-
-
-def _check_calls(tables: Tables) -> None:
-    """Raise PerfkitError if the calls that launch operations are not recorded."""
-    kernels, copies, api_calls, _ = tables
-    how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
-    if not len(api_calls):
-        raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
-    if not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
-        raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
-
-
-def _check_graphs(tables: Tables, window: Window | None, span_ns: int) -> None:
-    """Raise PerfkitError if a GPU was at work in graphs of which too little was recorded."""
-    kernels, copies, api_calls, _ = tables
-    lost = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum())
-    if lost > LIMIT_FRAC * span_ns:
-        raise PerfkitError(
-            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
-            "Record their nodes: nsys profile --cuda-graph-trace=node."
-        )
 
 
 def _check_missed(measured: Int, unchanged: Int) -> None:

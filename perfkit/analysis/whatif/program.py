@@ -38,9 +38,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import KERNEL_WAIT_NS, Axis, is_launch, is_memory, is_sync, numbered_together, started_by
+from perfkit.analysis.causes import KERNEL_WAIT_NS, is_launch, is_memory, is_sync, numbered_together, started_by
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Int, Window, bounds
+from perfkit.analysis.intervals import Axis, Int, Window, bounds
 
 Bool = NDArray[np.bool_]
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
@@ -256,7 +256,9 @@ def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
     first = np.zeros(len(order), bool)
     first[order] = np.diff(ops.call[order], prepend=-2) != 0
     alone = has_call & first & (ended <= called) & (ops.start <= returned + SLACK_NS)
-    least_offset, usual = _of_kind(offset, _waiting_kinds(program, names), alone)
+    code = np.append(names.cat.codes.to_numpy(np.int64)[calls.row], -1)[ops.call]
+    kind = pd.factorize((ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy)[0]
+    least_offset, usual = _of_kind(offset, kind, alone)
     slow = np.where(blocking, ended <= called, ended <= returned)
     launch = np.minimum(offset, np.where(slow, np.maximum(usual, returned - called), usual))
     queued = ~has_call | (ended >= called + launch)
@@ -291,14 +293,6 @@ def predecessor(stream: Int, among: Bool | None = None) -> Int:
     latest = np.r_[-1, np.maximum.accumulate(row)][: len(row)]
     same = (latest >= 0) & (np.append(stream, -1)[latest] == stream)
     return np.where(same, latest, -1)
-
-
-def _waiting_kinds(program: Program, names: pd.Series) -> Int:
-    """Number the combinations of rank, call and sort of operation."""
-    ops, calls = program
-    code = np.append(names.cat.codes.to_numpy(np.int64)[calls.row], -1)[ops.call]
-    key = (ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy
-    return np.asarray(pd.factorize(key)[0], np.int64)
 
 
 def _of_kind(values: Int, kind: Int, counted: Bool) -> tuple[Int, Int]:

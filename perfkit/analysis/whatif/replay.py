@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, started_by
-from perfkit.analysis.intervals import Int, Window, bounds
+from perfkit.analysis.causes import started_by
+from perfkit.analysis.intervals import Axis, Int, Window, bounds
 from perfkit.analysis.whatif.program import (
     MID,
     NONE,
@@ -266,9 +266,7 @@ def stretch(
         )
     held = int(parts[first : first + count, 1].sum())
     if held > most:
-        raise PerfkitError(
-            f"steps: {count} of them have {held:,} kernels, more than {most:,}. Choose a window by hand."
-        )
+        raise PerfkitError(f"steps: {count} of them have {held:,} kernels, more than {most:,}. {BY_HAND}")
     return Stretch(
         window=(int(start[first]), int(end[first + count - 1])),
         first=int(number[first]),
