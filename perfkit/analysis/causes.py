@@ -132,8 +132,7 @@ def attributed(
         low, high = int(of_wait.min()), int(of_wait.max())
         around = [_between(*table, low, high, near) for table in by_thread]
         before, why[:, part] = _explained(start[part], called[part], returned[part], of_wait - low, around)
-        for row in np.flatnonzero(before.any(axis=1)):
-            parts[row, part] = before[row]
+        parts[: len(before), part] = before
     inside, after = np.where(known, returned - called, 0), np.where(known, end - returned, 0)
     parts[DETAILS.index("cuda_call")] += inside * copying
     parts[DETAILS.index("launch")] += inside * ~copying

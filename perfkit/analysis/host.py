@@ -265,7 +265,15 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     launched = leading[call[leading] >= 0]
     time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
     step = np.repeat([1, -1], [len(launched), len(leading)])
-    of, time, depth = _running(np.r_[stream[launched], stream[leading]], time, step)
+    # Stream, time and running sum of the steps at each time at which a stream has steps.
+    of = np.r_[stream[launched], stream[leading]]
+    position = Axis.over(int(of.max(initial=-1)) + 1, time).at(of, time)
+    order = np.argsort(position, kind="stable")
+    position, of, depth = position[order], of[order], np.cumsum(step[order])
+    begin = np.searchsorted(of, np.arange(int(of.max(initial=-1)) + 1))
+    before = np.where(begin > 0, depth[begin - 1], 0)
+    ends = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
+    time, depth, of = time[order[ends]], depth[ends] - before[of[ends]], of[ends]
     negative, row = np.zeros(streams := int(stream.max(initial=-1)) + 1, bool), np.zeros(streams, np.int64)
     negative[of[depth < 0]] = True
     row[stream] = np.arange(len(stream))
@@ -279,15 +287,3 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     until = np.append(np.where(of[1:] == of[:-1], time[1:], last + 1), last + 1)[: len(time)]
     holds = (time < last) & (until > first)
     return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)
-
-
-def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
-    """Return stream, time and running sum of the steps at each time at which a stream has steps."""
-    position = Axis.over(int(stream.max(initial=-1)) + 1, time).at(stream, time)
-    order = np.argsort(position, kind="stable")
-    position, stream, depth = position[order], stream[order], np.cumsum(step[order])
-    begin = np.searchsorted(stream, np.arange(int(stream.max(initial=-1)) + 1))
-    before = np.where(begin > 0, depth[begin - 1], 0)
-    last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
-    stream = stream[last]
-    return stream, time[order[last]], depth[last] - before[stream]

@@ -247,7 +247,17 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
     waves = warps.occupancy(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
     measures = launches[[*_SUMS, "sm_frac", "memory_frac"]].assign(waves=waves.to_numpy())
     keys, group = numbered(launches, BY[by])
-    groups = pd.concat([_with_names(keys), _grouped(measures, group, len(keys))], axis=1)
+    # The keys of the groups, with the columns that they do not tell apart filled in.
+    missing = pd.Series(pd.NA, index=keys.index, dtype="string")
+    name, full = (keys[key].astype("string") if key in keys else missing for key in ("name", "full_name"))
+    kernel = full.fillna(name)
+    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype("string")
+    named = keys[["rank", "gpu"]].assign(launch=keys.get("launch", -1), name=name.fillna("all kernels"))
+    sums = pd.DataFrame({column: _sum(measures[column], group, len(keys)) for column in _SUMS})
+    weighted = {column: _sum(measures[column] * measures["dur_ns"], group, len(keys)) for column in _MEANS}
+    means = pd.DataFrame(weighted).div(sums["dur_ns"].where(sums["dur_ns"] > 0), axis=0)
+    count = pd.Series(np.bincount(group, minlength=len(keys)), name="count")
+    groups = pd.concat([named.assign(full_name=full, family=family), sums, means, count], axis=1)
     work = np.column_stack([_sum(operations[name], group, len(keys)) for name in operations.columns])
     # A row per group and precision with operations, and one for each group that has none.
     of, column = np.nonzero(work > 0)
@@ -262,27 +272,9 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
     return POINTS.make(table)
 
 
-def _with_names(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return the keys of the groups with the columns that they do not tell apart filled in."""
-    missing = pd.Series(pd.NA, index=keys.index, dtype="string")
-    name = keys["name"].astype("string") if "name" in keys else missing
-    full = keys["full_name"].astype("string") if "full_name" in keys else missing
-    kernel = full.fillna(name)
-    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype("string")
-    launch = keys.get("launch", -1)
-    return keys[["rank", "gpu"]].assign(launch=launch, name=name.fillna("all kernels"), full_name=full, family=family)
-
-
 def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Float:
     """Return the sum of each group; NaN if any part is."""
     return np.bincount(group, values.to_numpy("float64"), groups).astype(np.float64, copy=False)
-
-
-def _grouped(measures: pd.DataFrame, group: NDArray[np.int64], groups: int) -> pd.DataFrame:
-    sums = pd.DataFrame({name: _sum(measures[name], group, groups) for name in _SUMS})
-    weighted = {name: _sum(measures[name] * measures["dur_ns"], group, groups) for name in _MEANS}
-    means = pd.DataFrame(weighted).div(sums["dur_ns"].where(sums["dur_ns"] > 0), axis=0)
-    return pd.concat([sums, means, pd.Series(np.bincount(group, minlength=groups), name="count")], axis=1)
 
 
 def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:

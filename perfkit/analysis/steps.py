@@ -329,7 +329,15 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     if anchors is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first = None if pause is None else _after_pause(code, anchors, pause)
-    return _unpaused(code, anchors) if first is None else _stretches(code, first, anchors.length)
+    if first is not None:
+        return _stretches(code, first, anchors.length)
+    # The stretches from anchor to anchor, or from an earlier place if that makes one more whole.
+    stretches = _stretches(code, anchors.places, anchors.length)
+    earlier = anchors.length - (len(code) - int(anchors.places[-1]))
+    if not 0 < earlier <= anchors.places[0]:
+        return stretches
+    other = _stretches(code, anchors.places - earlier, anchors.length)
+    return other if len(other[0]) > len(stretches[0]) else stretches
 
 
 def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
@@ -428,16 +436,6 @@ def _after_pause(code: Int, anchors: _Anchors, pause: Int) -> Int | None:
     start = np.bincount(code[around[each, pause[around].argmax(axis=1)]]).argmax()
     likely = pause[around] + (code[around] == start) * (pause.max() + 1)
     return np.unique(around[each, likely.argmax(axis=1)])
-
-
-def _unpaused(code: Int, anchors: _Anchors) -> tuple[Int, Int]:
-    """Return the stretches from anchor to anchor, or from an earlier place if that makes one more whole."""
-    stretches = _stretches(code, anchors.places, anchors.length)
-    earlier = anchors.length - (len(code) - int(anchors.places[-1]))
-    if not 0 < earlier <= anchors.places[0]:
-        return stretches
-    other = _stretches(code, anchors.places - earlier, anchors.length)
-    return other if len(other[0]) > len(stretches[0]) else stretches
 
 
 def _stretches(code: Int, first: Int, length: int) -> tuple[Int, Int]:

@@ -128,9 +128,7 @@ COMPARED_FIGURES = Table(
         Column("ratio_low", "float64", "lower end of its interval; NaN: none is known"),
         Column("ratio_high", "float64", "upper end of its interval; NaN: none is known"),
         Column("better", "category", "which way is better: lower, higher, or missing for neither"),
-        Column(
-            "verdict", "category", "better, worse, no difference seen, cannot tell, changed (not tested), new, gone"
-        ),
+        Column("verdict", "category", "better, worse, no difference seen, cannot tell, changed (untested), new, gone"),
         Column("definition", "string", "what it means"),
         Column("source", "string", "table and analysis it comes from"),
     ),

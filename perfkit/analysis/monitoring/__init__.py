@@ -23,17 +23,18 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.monitoring import readings
 from perfkit.analysis.monitoring.alignment import clock_under_kernels
-from perfkit.analysis.monitoring.readings import at_limit, throttling
-from perfkit.analysis.monitoring.readings import readings as log_readings
-from perfkit.analysis.monitoring.summaries import (
+from perfkit.analysis.monitoring.readings import (
     BUSY,
+    at_limit,
     dips,
     idle,
     imbalance,
     percentiles,
     summary,
+    throttling,
     utilisation,
 )
+from perfkit.analysis.monitoring.readings import readings as log_readings
 from perfkit.format import number, percent, size
 from perfkit.tables import SAMPLES
 

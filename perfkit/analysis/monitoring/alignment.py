@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import over
 from perfkit.analysis.intervals import Axis, Int, Intervals, Window, devices, ends, intersect, union
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, held, of_each, readings
+from perfkit.analysis.monitoring.readings import DEVICE, Readings, as_of, held, of_each, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.tables import KERNELS
@@ -49,7 +49,15 @@ def clock_under_kernels(
     float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
     `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
     """
-    found, most, recorded = _clocks(samples, below, window)
+    # The readings of the SM clock, the maximum at each of them, and whether that was recorded.
+    if not 0 < below <= 1:
+        raise ValueError(f"below: {below} is not within 0 and 1")
+    found, whole = readings(samples, "sm_clock_hz", window=window), readings(samples, "sm_clock_hz")
+    most = as_of(readings(samples, "sm_max_clock_hz"), found)
+    # A series of maxima in the place of the readings, so that `as_of` finds the device.
+    peak = of_each(np.maximum, whole, whole.value)
+    highest = as_of(replace(whole, value=peak[whole.row_series]), found)
+    most, recorded = np.where(np.isnan(most), highest, most), ~np.isnan(most)
     joined = aligned(found, kernels, window)
     frame = pd.DataFrame({"device": joined.of_reading, "clock": found.value, "low": found.value < below * most})
     seen = frame[running(found, joined)].groupby("device")
@@ -63,18 +71,6 @@ def clock_under_kernels(
         low_frac=seen["low"].mean(),
     )
     return table.join(of_device).reset_index(drop=True)
-
-
-def _clocks(samples: pd.DataFrame, below: float, window: Window | None) -> tuple[Readings, Float, NDArray[np.bool_]]:
-    """Return the readings of the SM clock, the maximum at each of them, and whether that was recorded."""
-    if not 0 < below <= 1:
-        raise ValueError(f"below: {below} is not within 0 and 1")
-    found, whole = readings(samples, "sm_clock_hz", window=window), readings(samples, "sm_clock_hz")
-    most = as_of(readings(samples, "sm_max_clock_hz"), found)
-    # A series of maxima in the place of the readings, so that `as_of` finds the device.
-    peak = of_each(np.maximum, whole, whole.value)
-    highest = as_of(replace(whole, value=peak[whole.row_series]), found)
-    return found, np.where(np.isnan(most), highest, most), ~np.isnan(most)
 
 
 def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Aligned:

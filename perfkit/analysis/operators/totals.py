@@ -276,17 +276,7 @@ def summed(
     ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, row: Int, *, keys: list[str], window: Window | None
 ) -> pd.DataFrame:
     """Return what `summary` does, given the row of the operator around each one, and of that of each kernel."""
-    names, of_op, of_kernel = _groups(ops, kernels, row, keys)
-    grouping = _Grouping(parent, outermost(parent, of_op, np.arange(len(ops))), of_op, len(names))
-    inside = cut(kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
-    table = names.assign(**_on_cpu(ops, grouping, window), **_on_gpu(inside, grouping))
-    table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
-    some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
-    return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
-
-
-def _groups(ops: pd.DataFrame, kernels: pd.DataFrame, row: Int, keys: list[str]) -> tuple[pd.DataFrame, Int, Int]:
-    """Return the combinations of keys, that of each operator, and that of each kernel: its operator's or its own."""
+    # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
     lacking = np.flatnonzero(row < 0)
     own = kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
     blank = {key: pd.Categorical.from_codes(np.full(len(own), -1), ops[key].cat.categories) for key in KEYS[:4]}
@@ -294,7 +284,12 @@ def _groups(ops: pd.DataFrame, kernels: pd.DataFrame, row: Int, keys: list[str])
     of_op = group[: len(ops)]
     of_kernel = np.append(of_op, -1)[row]
     of_kernel[lacking] = group[len(ops) :]
-    return names, of_op, of_kernel
+    grouping = _Grouping(parent, outermost(parent, of_op, np.arange(len(ops))), of_op, len(names))
+    inside = cut(kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
+    table = names.assign(**_on_cpu(ops, grouping, window), **_on_gpu(inside, grouping))
+    table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
+    some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
+    return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
 
 
 def _on_cpu(ops: pd.DataFrame, by: _Grouping, window: Window | None) -> dict[str, NDArray[Any]]:

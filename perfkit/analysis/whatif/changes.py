@@ -338,21 +338,16 @@ def moved_edges(plan: Plan, view: int, before: Int) -> list[Edges]:
     needs = np.flatnonzero((moved <= GONE) & (view == program.HIGH))
     needed = program.predecessor(ops.stream)[needs]
     needs = needs[(needed >= 0) & (np.append(moved, GONE)[needed] > GONE)]
+    # What is first now may not start before what was first, where that found the stream at work.
+    was = np.flatnonzero(plan.lags.held & (moved > GONE))
+    first = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[was]))
+    was = was[np.searchsorted(ops.stream[was], ops.stream[first])]
     return [
         Edges(apart[behind], apart[behind - 1], np.zeros(len(behind), np.int64)),
         Edges(follows, before[follows], np.maximum(plan.lags.typical_space[follows], 0)),
         Edges(needs, needs - 1, plan.lags.typical_space[needs]),
-        _held(plan, before),
+        Edges(first, was, -plan.dur[was]),
     ]
-
-
-def _held(plan: Plan, before: Int) -> Edges:
-    """Keep what is first now from starting before what was first, where that found the stream at work."""
-    ops, moved = plan.program.ops, plan.moved
-    was = np.flatnonzero(plan.lags.held & (moved > GONE))
-    now = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[was]))
-    was = was[np.searchsorted(ops.stream[was], ops.stream[now])]
-    return Edges(now, was, -plan.dur[was])
 
 
 def waits_under(plan: Plan, view: int) -> program.HostWaits:

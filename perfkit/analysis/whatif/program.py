@@ -159,7 +159,17 @@ def recorded(
     calls, outer = _outermost(api_calls, process[2])
     call = np.concatenate([started_by(table, api_calls) for table in (kernels, copies)])
     program = Program(_operations(kernels, copies, np.concatenate(process[:2]), outer[call]), calls)
-    return program if window is None else _inside(program, bounds(window))
+    if window is None:
+        return program
+    # What belongs to the operations that start in the window.
+    begin, end = bounds(window)
+    ops, calls = program
+    keep = (ops.start >= begin) & (ops.start < end)
+    first = min(begin, int(program.launched[keep].min(initial=begin)))
+    kept = (calls.start >= first) & (calls.start < end)
+    number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
+    ops = Operations(*(column[keep] for column in ops))
+    return Program(ops._replace(call=number[ops.call]), Calls(*(column[kept] for column in calls)))
 
 
 def _outermost(api_calls: pd.DataFrame, process: Int) -> tuple[Calls, Int]:
@@ -213,17 +223,6 @@ def _operations(kernels: pd.DataFrame, copies: pd.DataFrame, process: Int, call:
     order = np.lexsort((start + dur, start, stream))
     columns = (start, start + dur, rank, process, device, stream, call, np.arange(len(start)), name)
     return Operations(*(column[order] for column in columns))
-
-
-def _inside(program: Program, window: Window) -> Program:
-    """Return what belongs to the operations that start in the window."""
-    ops, calls = program
-    keep = (ops.start >= window[0]) & (ops.start < window[1])
-    first = min(window[0], int(program.launched[keep].min(initial=window[0])))
-    kept = (calls.start >= first) & (calls.start < window[1])
-    number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
-    ops = Operations(*(column[keep] for column in ops))
-    return Program(ops._replace(call=number[ops.call]), Calls(*(column[kept] for column in calls)))
 
 
 def handovers(calls: Calls) -> Handovers:
