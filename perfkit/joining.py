@@ -9,6 +9,8 @@ does not state contradicts nothing, and small differences are left to the notes 
 A profile of a folder that does not belong is left out with a note. One that was given by its own path is refused.
 
 `stacked`, `distinct` and `devices` put together the tables of profiles that belong together, and count nothing twice.
+`absent`, `astray` and `once` are notes on a run: which ranks are missing, which logs miss the timeline, and each note
+once for all its files.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from perfkit import names
-from perfkit.discovery import is_alike
+from perfkit.discovery import Place, is_alike
 from perfkit.errors import PerfkitError
-from perfkit.format import duration, number, printable, several, size
+from perfkit.format import duration, number, percent, printable, several, size
 from perfkit.hardware import peaks
+from perfkit.job import Job
 from perfkit.profile import Profile
 from perfkit.readers import kind
 
@@ -39,7 +42,12 @@ OF_ANOTHER_RUN_NS = DAY_NS  # from a log to the recording beside it (convention)
 MORE_LAUNCHES = 100  # times as many launches: hardly of the same work (convention; a part of a run is often a tenth)
 ABOVE_LIMIT = 1.5  # times the data sheet's power: more than makers let users raise it (convention)
 ABOVE_MEMORY = 1.02  # times the GPU's memory: tools count what is reserved differently
-LISTED = 3  # metrics in a note
+LISTED = 3  # metrics, runs of ranks, or files in a note
+ALONE = 16  # files left out of a run, each with a note of its own; each may have a reason of its own
+QUARTER = 900 * 10**9  # ns
+OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
+ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
+IN_UTC = "record in UTC (`TZ=UTC nvidia-smi ...`)"
 REMEDY = "Load it alone, or beside what was recorded of the same program on the same machine"
 _UNNAMED = re.compile(r"0x[0-9a-f]+|\D*", re.IGNORECASE)  # an identifier, or a name without a model number
 _BINARY = re.compile(r" \[[^\]]*\]$")  # which HPCToolkit adds to the name of a kernel
@@ -164,7 +172,10 @@ def _bases(full_names: Iterable[str]) -> set[str]:
 def _of_more_ranks(profile: Profile, others: Sequence[Profile]) -> str:
     """Say of how many ranks a log of collectives is, if the others are of one GPU that launched no collective."""
     traced = _with_kernels(others) if kind(profile.reader) == "network" else []
-    if not traced or (ranks := _ranks(profile)) < 2:
+    links, collectives = profile.table("LINKS"), profile.table("COLLECTIVES")
+    counted = int(collectives["ranks"].max()) if collectives["ranks"].notna().any() else 0
+    ranks = max(counted, *(1 + int(links[end].max()) for end in ("from_rank", "to_rank") if len(links)), 0)
+    if not traced or ranks < 2:
         return ""
     tables = [each.table("KERNELS") for each in traced]
     gpus = sum(len(table[["rank", "gpu"]].drop_duplicates()) for table in tables)
@@ -172,13 +183,6 @@ def _of_more_ranks(profile: Profile, others: Sequence[Profile]) -> str:
         return ""
     beside = printable(traced[0].path.name, 80)
     return f"its collectives are of {ranks} ranks, and the one GPU of {beside} launched no collective"
-
-
-def _ranks(profile: Profile) -> int:
-    """Return the number of ranks that take part in what a log of collectives is about."""
-    links, collectives = profile.table("LINKS"), profile.table("COLLECTIVES")
-    counted = int(collectives["ranks"].max()) if collectives["ranks"].notna().any() else 0
-    return max(counted, *(1 + int(links[end].max()) for end in ("from_rank", "to_rank") if len(links)), 0)
 
 
 class _Series(NamedTuple):
@@ -255,3 +259,84 @@ def devices(frame: pd.DataFrame) -> pd.DataFrame:
     """Return DEVICES with each GPU once, from the row that knows most of it."""
     filled = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
     return frame.iloc[np.argsort(-filled.to_numpy(), kind="stable")].drop_duplicates(["rank", "gpu"]).sort_index()
+
+
+def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> list[str]:
+    """Return a note on the ranks without a file and their share of the GPUs; none if every rank has one.
+
+    The files state the world size, or else the user does (`Job.world_size`). The ranks must be stated too: numbers that
+    follow from the order of the names do not tell which ranks are missing.
+    """
+    stating = [(profile, at.first) for profile, at in zip(profiles, placed, strict=True) if profile.rank is not None]
+    size = max((profile.world_size or 0 for profile, _ in stating), default=0)
+    who = "the files state" if size else "you gave"
+    size = size or job.world_size
+    present = sorted({rank for _, rank in stating if rank < size})
+    if not present or len(present) == size:
+        return []
+    gaps = [(low + 1, high - 1) for low, high in zip([-1, *present], [*present, size], strict=False) if high - low > 1]
+    lacking = size - len(present)
+    share = f"{lacking:,} of {size:,} GPUs ({percent(lacking / size)})"
+    ranks = f"rank{'s' * (lacking > 1)} {_in_runs(gaps)}"
+    return [
+        f"{ranks} {'are' if lacking > 1 else 'is'} missing: {who} a world size of {size:,}, and {share} have no file"
+    ]
+
+
+def _in_runs(gaps: Sequence[tuple[int, int]]) -> str:
+    """Return runs of ranks in words, the first few by their numbers.
+
+    >>> _in_runs([(3, 3), (5, 9)]), _in_runs([(1, 2), (4, 4), (6, 6), (8, 30)])
+    ('3 and 5 to 9', '1 to 2, 4, 6 and 23 more')
+    """
+    words = [f"{low}" if low == high else f"{low} to {high}" for low, high in gaps[:LISTED]]
+    if more := sum(high - low + 1 for low, high in gaps[LISTED:]):
+        words.append(f"{more:,} more")
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def once(notes: Iterable[str], most: int = LISTED) -> list[str]:
+    """Return notes that begin with the name of a file, one for all files if more than `most` share it.
+
+    Two notes are the same if they differ in numbers only; the numbers are then those of the first file.
+
+    >>> once([f"rank{i}: {i + 1} events are left out" for i in range(1000)])
+    ['rank0 and 999 more files: 1 events are left out (numbers of the first file)']
+    """
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for note in notes:
+        name, _, text = note.partition(": ")
+        alike.setdefault(re.sub(r"\d+", "#", text.replace(name, "")) or note, []).append((name, note))
+    shown = []
+    for same in alike.values():
+        (name, first), texts = same[0], {note.partition(": ")[2] for _, note in same}
+        if len(same) <= most:
+            shown += [note for _, note in same]
+        else:
+            numbers = " (numbers of the first file)" if len(texts) > 1 else ""
+            shown.append(f"{name} and {len(same) - 1:,} more files: {first.partition(': ')[2]}{numbers}")
+    return shown
+
+
+def astray(profiles: Sequence[Profile]) -> list[str]:
+    """Return notes on logs of local times that would meet the timeline with a clock's offset; nothing is shifted."""
+    spans = [p.span for p in profiles if "KERNELS" in p.loaders and p.span]
+    notes = []
+    for profile in profiles:
+        local = any(ZONELESS in note for note in profile.notes) and "KERNELS" not in profile.loaders
+        if not spans or not local or not profile.span:
+            continue
+        start, end = profile.span
+        met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
+        if met and 0 not in met:
+            clock = f"at {_zone(met[0])}" if len(met) == 1 else f"between {_zone(met[0])} and {_zone(met[-1])}"
+            notes.append(
+                f"{profile.path.name}: its times, taken as UTC, miss the timeline; as those of a clock {clock} they "
+                f"would meet it. They are left as they are: {IN_UTC}"
+            )
+    return notes
+
+
+def _zone(quarters: int) -> str:
+    hours, rest = divmod(abs(quarters), 4)
+    return f"UTC{'-' if quarters < 0 else '+'}{hours}:{15 * rest:02d}"

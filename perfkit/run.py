@@ -24,8 +24,7 @@ from perfkit.cache import opened, shown
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
-from perfkit.joining import devices, distinct, members, stacked
-from perfkit.notes import ALONE, absent, astray, once
+from perfkit.joining import ALONE, absent, astray, devices, distinct, members, once, stacked
 from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered, reader
@@ -175,9 +174,7 @@ class Run:
         """
         if self._files and "profiles" not in self.__dict__:
             notes: list[str] = []
-            files = [
-                f for f, n in zip(self._files, self.headers()["rank"], strict=True) if n is not pd.NA and n == rank
-            ]
+            files = [f for f, n in zip(self._files, self.headers()["rank"], strict=True) if pd.notna(n) and n == rank]
             part = Run(_opened(files, notes) if files else (), notes, self.job)
         else:
             part = self._part_of([p for p, at in zip(self.profiles, self._placed[0], strict=True) if at.first == rank])

@@ -123,13 +123,10 @@ OPS = Table(
     "OPS",
     "a framework operator",
     (
-        RANK,
-        PROCESS,
-        THREAD,
+        *(RANK, PROCESS, THREAD),
         Column("op", "int64", "number of the operator, unique in its rank"),
         Column("parent", "int64", "op of the enclosing operator on the same thread; -1 at the top"),
-        START,
-        DUR,
+        *(START, DUR),
         Column("self_ns", "int64", "duration without its child operators, ns", least=0),
         Column("name", "category", "operator such as aten::mm"),
         Column("shapes", "category", "input shapes as recorded, JSON; missing when not recorded"),
@@ -348,9 +345,7 @@ LINKS = Table(
         Column("from_rank", "int32", "rank that sends, or the child of a tree"),
         Column("to_rank", "int32", "rank that receives, or the parent of a tree"),
         Column("transport", "category", "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded"),
-        Column(
-            "path", "category", "what NCCL found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded"
-        ),
+        Column("path", "category", "found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded"),
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )

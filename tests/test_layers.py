@@ -20,7 +20,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("errors", "schema"),
     ("tables", "names", "hardware", "profile", "format", "job"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
-    ("cache", "discovery", "joining", "store", "notes", "run", "selection", "testing", "__init__"),
+    ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
     ("options", "cli", "__main__"),

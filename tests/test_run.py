@@ -18,7 +18,7 @@ from sampled import SECOND, samples
 
 import perfkit
 from perfkit.errors import ReadError
-from perfkit.notes import ZONELESS, astray
+from perfkit.joining import ZONELESS, astray
 from perfkit.profile import Missing, Profile
 from perfkit.readers import READERS, deepspeed, nccl
 from perfkit.run import Run, devices, distinct

@@ -181,7 +181,13 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
     columns = ["sm_frac", "tensor_frac", "dram_frac", "achieved_occupancy_frac"]
     sm, tensor, dram, occupancy = (launches[column].to_numpy("float64") for column in columns)
     value = np.column_stack([sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, stall["share_frac"]])
-    _plausible(value, launches["launch"].to_numpy())
+    wrong = np.argwhere((value < 0) | (value > _PLAUSIBLE))
+    if len(wrong):
+        row, column = wrong[0]
+        raise PerfkitError(
+            f"launch {launches['launch'].iloc[row]}: {NAMES[column]} is {value[row, column]:g}, not a fraction of its "
+            "peak. Record the counters again."
+        )
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = np.ones((len(launches), len(NAMES)), bool)
     is_product = where(launches["full_name"], lambda name: names.family(name) in MATRIX_PRODUCTS)
@@ -214,14 +220,3 @@ def _details(verdict: NDArray[np.str_], limit: Objects, reason: pd.Series) -> Ob
     details[apart[:, tensor], tensor] = "its name does not say matrix product"
     details[apart[:, dram], dram] = [f"not limited by memory: {one.replace('_', ' ')}" for one in limit[apart[:, dram]]]
     return details
-
-
-def _plausible(value: Float, launch: NDArray[np.int64]) -> None:
-    """Raise PerfkitError naming the first value outside 0..1.1."""
-    wrong = np.argwhere((value < 0) | (value > _PLAUSIBLE))
-    if len(wrong):
-        row, column = wrong[0]
-        raise PerfkitError(
-            f"launch {launch[row]}: {NAMES[column]} is {value[row, column]:g}, not a fraction of its peak. "
-            "Record the counters again."
-        )

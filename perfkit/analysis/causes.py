@@ -36,8 +36,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, Window, merge, union
-from perfkit.errors import PerfkitError
+from perfkit.analysis.intervals import Axis, Int, Intervals, Window, merge, union
 from perfkit.schema import stretches
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
@@ -60,35 +59,7 @@ MEMORY_CALL = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
     r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register|Unregister))"
 )
-_VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis on which the stretches [low, low + span) of all groups (threads, devices) lie end to end."""
-
-    low: int
-    span: int
-
-    @classmethod
-    def over(cls, groups: int, *times: Int) -> Axis:
-        """Return the axis that holds the times of groups 0 .. groups-1, or raise PerfkitError if int64 cannot.
-
-        >>> Axis.over(2, np.array([100, 140]), np.array([190]))
-        Axis(low=100, span=91)
-        """
-        low = min((int(t.min()) for t in times if len(t)), default=0)
-        span = max((int(t.max()) for t in times if len(t)), default=0) - low + 1
-        if groups * span > np.iinfo(np.int64).max:
-            raise PerfkitError(
-                f"times: {groups} threads or devices of {span} ns each do not fit into int64. "
-                "Count times from the start of the capture."
-            )
-        return cls(low, span)
-
-    def at(self, group: Int, time: Int) -> Int:
-        """Return the position of each time, all of which must be on the axis, in the stretch of its group."""
-        return np.asarray(group * self.span + (time - self.low), np.int64)
+VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 
 
 class Placed(NamedTuple):
@@ -151,20 +122,26 @@ def attributed(
     host = np.flatnonzero(known & (returned > start))
     host = host[np.argsort(call[host], kind="stable")]  # thread by thread: the calls lie in this order
     threads = numbered_together(tables := (api_calls, ranges, os_calls), THREAD)
-    by_thread = list(map(_by_thread, tables, threads))
+    answers, by_thread = [_answered(tables[number]["name"], fulfils) for number, fulfils in CONDITIONS], []
+    for table, thread in zip(tables, threads, strict=True):
+        order = slice(None) if (thread[1:] >= thread[:-1]).all() else np.argsort(thread, kind="stable")
+        by_thread.append((table.iloc[order], thread[order]))
     for first in range(0, len(host), WAITS):
         part = host[first : first + WAITS]
         of_wait, near = threads[0][call[part]], (int(start[part].min()), int(returned[part].max()))
         low, high = int(of_wait.min()), int(of_wait.max())
         around = [_between(*table, low, high, near) for table in by_thread]
-        before, why[:, part] = _explained(start[part], called[part], returned[part], of_wait - low, around)
-        for row in np.flatnonzero(before.any(axis=1)):
-            parts[row, part] = before[row]
+        before, why[:, part] = _explained(start[part], called[part], returned[part], of_wait - low, around, answers)
+        parts[: len(before), part] = before
     inside, after = np.where(known, returned - called, 0), np.where(known, end - returned, 0)
     parts[DETAILS.index("cuda_call")] += inside * copying
     parts[DETAILS.index("launch")] += inside * ~copying
     parts[-2], parts[-1] = after * (after < KERNEL_WAIT_NS), after * (after >= KERNEL_WAIT_NS)
-    main = _largest(parts)
+    # The row of the largest value of each column, the first of equals; `argmax` is slow over few rows.
+    main, most = np.zeros(len(start), np.int64), parts[0].copy()
+    for number, times in enumerate(parts[1:], 1):
+        main[times > most] = number
+        np.maximum(most, times, out=most)
     of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
         "cause": pd.Categorical.from_codes(np.select([edge, call < 0], [4, 3], of_cause[main]), pd.Index(CAUSES)),
@@ -177,15 +154,6 @@ def attributed(
     }
 
 
-def _largest(parts: Int) -> Int:
-    """Return the row of the largest value of each column, the first of equals; `argmax` is slow over few rows."""
-    row, most = np.zeros(parts.shape[1], np.int64), parts[0].copy()
-    for number, part in enumerate(parts[1:], 1):
-        row[part > most] = number
-        np.maximum(most, part, out=most)
-    return row
-
-
 def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
     """Return when calls begin and return."""
     begin = calls["start_ns"].to_numpy()
@@ -193,11 +161,17 @@ def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
 
 
 def _explained(
-    start: Int, called: Int, returned: Int, of_wait: Int, around: list[tuple[pd.DataFrame, Int]]
+    start: Int,
+    called: Int,
+    returned: Int,
+    of_wait: Int,
+    around: list[tuple[pd.DataFrame, Int]],
+    answers: list[NDArray[np.bool_]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ns of each detail in [start, called), and the codes of the call and range of [start, returned).
 
-    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs.
+    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs,
+    `answers` which categories fulfil each of CONDITIONS.
     """
     tables, groups = zip(*around, strict=True)
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))
@@ -206,20 +180,13 @@ def _explained(
         placed(*(axis.at(group, times) for times in _ends(frame))) for frame, group in zip(tables, groups, strict=True)
     )
     first, last, until = axis.at(of_wait, start), axis.at(of_wait, called), axis.at(of_wait, returned)
-    api, name = (frame["name"] for frame in tables[:2])
     # What is inside the first, the first or second, the first to third, ... of the details.
     cover, inside = Intervals(*[np.zeros(0, np.int64)] * 3), [np.zeros(len(start), np.int64)]
     calls = np.zeros(len(on_cpu.row), bool)
-    for intervals, names, fulfils in (
-        (on_cpu, api, is_sync),
-        (on_cpu, api, is_launch),
-        (on_cpu, api, is_memory),
-        (on_cpu, api, bool),
-        (named, name, DATA_LOADING.search),
-        (named, name, MPI.match),
-        (in_system, tables[2]["name"], bool),
-    ):
-        keep = where(names, fulfils)[intervals.row]
+    of_tables, codes = (on_cpu, named, in_system), [table["name"].cat.codes.to_numpy() for table in tables]
+    for (number, _), answer in zip(CONDITIONS, answers, strict=True):
+        intervals = of_tables[number]
+        keep = answer[codes[number]][intervals.row]
         if intervals is on_cpu:
             keep &= ~calls
             calls |= keep
@@ -229,16 +196,8 @@ def _explained(
             cover = of_detail if intervals is on_cpu else merge(cover, of_detail)
         inside.append(covered(cover, first, last) if keep.any() else inside[-1])
     parts = np.diff(np.vstack([*inside, called - start]), axis=0)
-    of_api, of_range = (np.append(names.cat.codes.to_numpy(), -1) for names in (api, name))
+    of_api, of_range = (np.append(code, -1) for code in codes[:2])
     return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])
-
-
-def _by_thread(frame: pd.DataFrame, thread: Int) -> tuple[pd.DataFrame, Int]:
-    """Return a table and the thread of each row by ascending thread."""
-    if (thread[1:] >= thread[:-1]).all():
-        return frame, thread
-    order = np.argsort(thread, kind="stable")
-    return frame.take(order), thread[order]
 
 
 def _between(frame: pd.DataFrame, thread: Int, low: int, high: int, near: Window) -> tuple[pd.DataFrame, Int]:
@@ -405,12 +364,12 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
 
 def is_launch(name: str) -> bool:
     """Tell whether a call puts a kernel, graph, copy or memset on the GPU."""
-    return _VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
+    return VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
 
 
 def is_graph_launch(name: str) -> bool:
     """Tell whether a call launches a graph, which starts many operations at once."""
-    return _VARIANT.sub("", name) in GRAPH_LAUNCH_CALLS
+    return VARIANT.sub("", name) in GRAPH_LAUNCH_CALLS
 
 
 def is_sync(name: str) -> bool:
@@ -419,7 +378,7 @@ def is_sync(name: str) -> bool:
     >>> [is_sync(name) for name in ("cuCtxSynchronize", "cudaMemcpy", "cudaMemcpyAsync", "cudaEventQuery")]
     [True, True, False, False]
     """
-    return SYNC_CALL.match(_VARIANT.sub("", name)) is not None
+    return SYNC_CALL.match(VARIANT.sub("", name)) is not None
 
 
 def is_memory(name: str) -> bool:
@@ -429,8 +388,20 @@ def is_memory(name: str) -> bool:
 
 def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
     """Return which rows of a category column fulfil a condition, asked once per category."""
-    answers = np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
-    return np.asarray(answers[names.cat.codes.to_numpy()], np.bool_)
+    return np.asarray(_answered(names, fulfils)[names.cat.codes.to_numpy()], np.bool_)
+
+
+def _answered(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
+    """Return which categories fulfil a condition; the last answer is that of a missing name, no."""
+    return np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
+
+
+# What each detail of a wait is called in API_CALLS (0), RANGES (1) or OS_CALLS (2), in the order in which they count.
+CONDITIONS: tuple[tuple[int, Callable[[str], object]], ...] = (
+    *((0, fulfils) for fulfils in (is_sync, is_launch, is_memory, bool)),
+    *((1, fulfils) for fulfils in (DATA_LOADING.search, MPI.match)),
+    (2, bool),
+)
 
 
 def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[Int]:

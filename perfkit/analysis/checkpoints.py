@@ -31,10 +31,7 @@ CHECKPOINTS = Table(
     "CHECKPOINTS",
     "a stretch in which a device runs no kernel because state is saved",
     (
-        RANK,
-        GPU,
-        START,
-        DUR,
+        *(RANK, GPU, START, DUR),
         Column("bytes", "int64", "bytes that are copied from the device to the host in it"),
         Column("named_ns", "int64", "time of it inside ranges and functions that save, ns"),
         Column("written_ns", "int64", "time of it inside calls that write files, ns"),
@@ -92,10 +89,20 @@ def detect(
     most = causes.longest(causes.placed(begin, finish), first, last)
     inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
     saving = saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
-    writing = _launching(_named([OS_CALLS.check(os_calls)], WRITING.match), API_CALLS.check(api_calls))
+    # What threads write that launch kernels; what all do where none is known.
+    writing = _named([OS_CALLS.check(os_calls)], WRITING.match)
+    called = API_CALLS.check(api_calls)["name"]
+    kernel = causes.where(called, lambda name: causes.is_launch(name) and not causes.COPY_CALL.match(name))
+    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
+    writing = writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
     others = _named(functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name))
+    # The bytes of the copies to the host that run in each pause; of several pauses the last has the copy.
+    to_host = COPIES.check(copies)[copies["direction"] == "D2H"]
+    (start, end), (first, last) = causes.on_one_axis([to_host, pauses], ["rank", "gpu"])
+    place = np.searchsorted(first, end, side="left") - 1
+    inside = (place >= 0) & (start < np.append(last, 0)[place])
     pauses = pauses.assign(
-        bytes=_bytes(COPIES.check(copies), pauses),
+        bytes=np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64),
         named_ns=causes.covered_by(pauses, saving),
         written_ns=causes.covered_by(pauses, writing),
         step=_steps(steps, pauses),
@@ -104,39 +111,20 @@ def detect(
     free = 2 * causes.covered_by(pauses, others) < dur
     by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
     witness = np.select([by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1)
-    by_rank = {rank: rows.sort_values("dur_ns", ascending=False) for rank, rows in saving.groupby("rank")}
-    places = pauses[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None)
-    found = pauses.assign(
-        witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)),
-        name=[_name(by_rank.get(rank), start, start + dur) for rank, start, dur in places],
-    )
-    return CHECKPOINTS.make(found[witness >= 0])
+    found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)))[witness >= 0]
+    names = []
+    by_rank = dict(iter(saving.sort_values("dur_ns", ascending=False, kind="stable").groupby("rank")))
+    for rank, begin, length in found[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None):
+        of = by_rank.get(rank, saving.head(0))
+        meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
+        names.append(next(iter(of["name"][meets].astype(str)), ""))
+    return CHECKPOINTS.make(found.assign(name=names))
 
 
 def _named(frames: Iterable[pd.DataFrame], fulfils: Callable[[str], object]) -> pd.DataFrame:
     """Return the rows whose name fulfils a condition."""
     found = [frame[causes.where(frame["name"], fulfils)] for frame in frames]
-    return pd.concat(
-        [rows[[*causes.THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"}) for rows in found]
-    )
-
-
-def _launching(spans: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the spans of threads that launch kernels; of all where none is known."""
-    if spans.empty:
-        return spans
-    kernel = causes.where(api_calls["name"], lambda name: causes.is_launch(name) and not causes.COPY_CALL.match(name))
-    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
-    return spans.merge(threads, on=causes.THREAD) if len(threads) else spans
-
-
-def _bytes(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
-    """Return the bytes of the copies to the host that run in each pause; of several pauses the last has the copy."""
-    to_host = copies[copies["direction"] == "D2H"]
-    (start, end), (first, last) = causes.on_one_axis([to_host, pauses], ["rank", "gpu"])
-    place = np.searchsorted(first, end, side="left") - 1
-    inside = (place >= 0) & (start < np.append(last, 0)[place])
-    return np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64)
+    return pd.concat([one[[*causes.THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"}) for one in found])
 
 
 def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
@@ -165,11 +153,3 @@ def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> N
         if 2 <= much["step"].nunique() <= len(steady) / 2:
             alike[much.index] = True
     return alike
-
-
-def _name(spans: pd.DataFrame | None, first: int, last: int) -> str:
-    if spans is None:
-        return ""
-    start = spans["start_ns"].to_numpy()
-    there = np.flatnonzero((start < last) & (start + spans["dur_ns"].to_numpy() > first))
-    return str(spans["name"].iloc[there[0]]) if len(there) else ""

@@ -136,10 +136,20 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
             if clock.reason:
                 reasons.setdefault(rank, clock.reason)
             else:
-                clocks[rank] = _added(clocks[via], clock)
+                base = clocks[via]
+                error_ns = float(np.hypot(base.error_ns, clock.error_ns))
+                clocks[rank] = Clock(
+                    base.offset_ns + clock.offset_ns, base.drift_frac + clock.drift_frac, error_ns, clock.compared
+                )
     end = int((timed["start_ns"] + timed["dur_ns"].fillna(0)).max())
     unknown = "not known: it shares no process group with a rank whose clock is known"
-    rows = [(rank, *_row(clocks.get(rank) or Clock(reason=reasons.get(rank, unknown)), end)) for rank in every]
+    rows = []
+    for rank in every:
+        clock = clocks.get(rank) or Clock(reason=reasons.get(rank, unknown))
+        most = max(abs(clock.offset_ns), abs(clock.offset_ns + clock.drift_frac * end))
+        moved = most > clock.error_ns  # False where nothing is known
+        verdict = "moved" if moved else "agrees within the error" if clock.compared else "the reference"
+        rows.append((rank, clock.compared, *clock[:3], moved, clock.reason or verdict))
     return CLOCKS.make(pd.DataFrame(rows, columns=list(CLOCKS.column_names)))
 
 
@@ -201,19 +211,6 @@ def _compared(reference: Recorded, other: Recorded) -> Clock:
 
 def _scatter(values: NDArray[np.float64]) -> float:
     return NORMAL * float(np.median(np.abs(values - np.median(values))))
-
-
-def _added(base: Clock, clock: Clock) -> Clock:
-    offset_ns, drift_frac = base.offset_ns + clock.offset_ns, base.drift_frac + clock.drift_frac
-    return Clock(offset_ns, drift_frac, float(np.hypot(base.error_ns, clock.error_ns)), clock.compared)
-
-
-def _row(clock: Clock, end: int) -> tuple[int, float, float, float, bool, str]:
-    """Return a row of CLOCKS but its rank; `end` is the last time of the run."""
-    most = max(abs(clock.offset_ns), abs(clock.offset_ns + clock.drift_frac * end))
-    moved = most > clock.error_ns  # False where nothing is known
-    verdict = "moved" if moved else "agrees within the error" if clock.compared else "the reference"
-    return (clock.compared, *clock[:3], moved, clock.reason or verdict)
 
 
 def aligned(frame: pd.DataFrame, clocks: pd.DataFrame) -> pd.DataFrame:

@@ -29,8 +29,7 @@ MATCHED = Table(
     "a collective on one rank",
     (
         Column("collective", "int64", "number of the collective, by first start over the ranks"),
-        RANK,
-        GPU,
+        *(RANK, GPU),
         Column("group", "category", "process group; missing when not recorded"),
         Column("operation", "category", "all_reduce, all_gather, ..."),
         Column("bytes", "int64", "message size as nccl-tests defines it, bytes"),

@@ -17,7 +17,6 @@ from perfkit.analysis.causes import (
     CAUSES,
     DETAILS,
     PARTS,
-    Axis,
     attributed,
     members,
     migrated,
@@ -25,7 +24,7 @@ from perfkit.analysis.causes import (
     started_by,
 )
 from perfkit.analysis.grouping import counted, numbered
-from perfkit.analysis.intervals import Int, Windows, devices, ends, share, spans
+from perfkit.analysis.intervals import Axis, Int, Windows, devices, ends, share, spans
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, RANGES, RANK, START
 
@@ -33,10 +32,7 @@ GAPS = Table(
     "GAPS",
     "an interval in which a device does nothing",
     (
-        RANK,
-        GPU,
-        START,
-        DUR,
+        *(RANK, GPU, START, DUR),
         Column("cause", "category", "one of CAUSES: that of its largest part"),
         Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
         Column("api", "category", "CUDA call that covers most of the wait; missing if none covers any"),
@@ -129,7 +125,9 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     if not len(api_calls):
         return np.full(len(gaps.start), -1, np.int64)
     gap, place = members(gaps.place, gaps.places)
-    call = started_by(_keys(tables, gaps.order[place]), api_calls)
+    row, keys = gaps.order[place], ("rank", "process", "correlation")
+    ended = pd.DataFrame({key: np.concatenate([table[key].to_numpy() for table in tables])[row] for key in keys})
+    call = started_by(ended, api_calls)
     first = np.full(len(gaps.start), len(api_calls))
     np.minimum.at(first, gap[call >= 0], call[call >= 0])
     return np.where(first < len(api_calls), first, -1)
@@ -151,17 +149,6 @@ def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) 
     last = order[np.maximum(place, 0)]
     found[gap] = np.where((place >= 0) & (of_call[last] == of_gap), last, -1)
     return found
-
-
-def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:
-    """Return what is joined on of these rows of the tables laid end to end."""
-    in_first = row < len(tables[0])
-    keys = ("rank", "process", "correlation")
-    columns = {key: np.empty(len(row), np.int64) for key in keys}
-    for table, mine, shift in zip(tables, (in_first, ~in_first), (0, len(tables[0])), strict=True):
-        for key in keys:
-            columns[key][mine] = table[key].to_numpy()[row[mine] - shift]
-    return pd.DataFrame(columns)
 
 
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:

@@ -135,6 +135,16 @@ def totals(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return ranked(table, "total_ns", keys)
 
 
+def shared(column: pd.Series, group: Int, groups: int) -> pd.Series:
+    """Return the value of a category column that all rows of a group have, missing where they differ."""
+    code = column.cat.codes.to_numpy(np.int64)
+    low, high = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
+    np.minimum.at(low, group, code)
+    np.maximum.at(high, group, code)
+    alike = np.where(low == high, high, -1)
+    return pd.Series(pd.Categorical.from_codes(alike, categories=column.cat.categories))
+
+
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
     """Return the distinct combinations of the columns `keys`, and for each row of `frame` the row of its combination.
 

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
+from perfkit.analysis.intervals import Axis, Int, Window, bounds, cut, devices, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -60,18 +60,12 @@ BLOCKING = {
     r"(cuda|hip)DeviceReset|cuCtxDestroy|cuDevicePrimaryCtxRe(set|lease)": "waits, then destroys the context",
 }
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
-_VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 STREAM_KEYS = ["rank", "gpu", "process", "stream"]
 LATENCY = Table(
     "LATENCY",
     "a kernel with the call that launched it",
     (
-        RANK,
-        GPU,
-        PROCESS,
-        THREAD,
-        STREAM,
-        CORRELATION,
+        *(RANK, GPU, PROCESS, THREAD, STREAM, CORRELATION),
         Column("name", "category", "short name of the kernel, as in KERNELS"),
         Column("full_name", "category", "demangled name of the kernel, as in KERNELS"),
         Column("api", "category", "name of the call"),
@@ -135,7 +129,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
 
 def blocks(api_calls: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which calls are `BLOCKING`."""
-    return causes.where(api_calls["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
+    return causes.where(api_calls["name"], lambda name: _BLOCKING.fullmatch(causes.VARIANT.sub("", name)))
 
 
 def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -147,7 +141,13 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame |
     `copies` also `input_bytes` int64: what the rank's copies from the CPU to its GPUs move that start in the step. Over
     dur_ns it is the rate at which the loader delivers; files may hold fewer bytes, since images are compressed there.
     """
-    spans = _of_one_thread(ranges[causes.where(RANGES.check(ranges)["name"], causes.DATA_LOADING.search)])
+    spans = ranges[causes.where(RANGES.check(ranges)["name"], causes.DATA_LOADING.search)]
+    # Of the thread of each rank that spends most time in them.
+    threads, thread = numbered(spans, ["rank", "process", "thread"])
+    start = spans["start_ns"].to_numpy()
+    threads["time"] = total(union(start, start + spans["dur_ns"].to_numpy(), thread), len(threads))
+    longest = threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
+    spans = spans[np.isin(thread, longest)].reset_index(drop=True)
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
     wait, unrecorded = causes.covered_by(table, spans), ~table["rank"].isin(spans["rank"]).to_numpy()
     table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
@@ -160,15 +160,6 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame |
         before = np.r_[0, np.cumsum(sent["bytes"].to_numpy()[order])]
         table["input_bytes"] = np.diff(before[np.searchsorted(at[order], [first, last])], axis=0)[0]
     return table
-
-
-def _of_one_thread(spans: pd.DataFrame) -> pd.DataFrame:
-    """Return the spans of the thread of each rank that spends most time in them."""
-    threads, thread = numbered(spans, ["rank", "process", "thread"])
-    start = spans["start_ns"].to_numpy()
-    threads["time"] = total(union(start, start + spans["dur_ns"].to_numpy(), thread), len(threads))
-    most = threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
-    return spans[np.isin(thread, most)].reset_index(drop=True)
 
 
 def recorded(
@@ -274,7 +265,15 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     launched = leading[call[leading] >= 0]
     time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
     step = np.repeat([1, -1], [len(launched), len(leading)])
-    of, time, depth = _running(np.r_[stream[launched], stream[leading]], time, step)
+    # Stream, time and running sum of the steps at each time at which a stream has steps.
+    of = np.r_[stream[launched], stream[leading]]
+    position = Axis.over(int(of.max(initial=-1)) + 1, time).at(of, time)
+    order = np.argsort(position, kind="stable")
+    position, of, depth = position[order], of[order], np.cumsum(step[order])
+    begin = np.searchsorted(of, np.arange(int(of.max(initial=-1)) + 1))
+    before = np.where(begin > 0, depth[begin - 1], 0)
+    ends = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
+    time, depth, of = time[order[ends]], depth[ends] - before[of[ends]], of[ends]
     negative, row = np.zeros(streams := int(stream.max(initial=-1)) + 1, bool), np.zeros(streams, np.int64)
     negative[of[depth < 0]] = True
     row[stream] = np.arange(len(stream))
@@ -288,15 +287,3 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     until = np.append(np.where(of[1:] == of[:-1], time[1:], last + 1), last + 1)[: len(time)]
     holds = (time < last) & (until > first)
     return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)
-
-
-def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
-    """Return stream, time and running sum of the steps at each time at which a stream has steps."""
-    position = causes.Axis.over(int(stream.max(initial=-1)) + 1, time).at(stream, time)
-    order = np.argsort(position, kind="stable")
-    position, stream, depth = position[order], stream[order], np.cumsum(step[order])
-    begin = np.searchsorted(stream, np.arange(int(stream.max(initial=-1)) + 1))
-    before = np.where(begin > 0, depth[begin - 1], 0)
-    last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
-    stream = stream[last]
-    return stream, time[order[last]], depth[last] - before[stream]

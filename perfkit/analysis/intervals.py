@@ -33,17 +33,35 @@ class Intervals(NamedTuple):
     group: Int
 
 
-class _Axis(NamedTuple):
-    """One axis on which all groups lie end to end, each a stretch of `span` ns that starts at time `low`."""
+class Axis(NamedTuple):
+    """One axis on which the stretches [low, low + span) of all groups (threads, devices) lie end to end."""
 
     low: int
     span: int
 
-    def place(self, times: Int, group: Int) -> Int:
-        return times + (group * self.span - self.low)
+    @classmethod
+    def over(cls, groups: int, *times: Int) -> "Axis":
+        """Return the axis that holds the times of groups 0 .. groups-1, or raise PerfkitError if int64 cannot.
+
+        >>> Axis.over(2, np.array([100, 140]), np.array([190]))
+        Axis(low=100, span=91)
+        """
+        low = min((int(t.min()) for t in times if len(t)), default=0)
+        span = max((int(t.max()) for t in times if len(t)), default=0) - low + 1
+        if span * groups + abs(low) > np.iinfo(np.int64).max:
+            raise PerfkitError(
+                f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the groups from 0, "
+                "and count times from the start of the capture."
+            )
+        return cls(low, span)
+
+    def at(self, group: Int, time: Int) -> Int:
+        """Return the position of each time, all of which must be on the axis, in the stretch of its group."""
+        return np.asarray(time + (group * self.span - self.low), np.int64)
 
     def placed(self, a: Intervals) -> tuple[Int, Int]:
-        return self.place(a.start, a.group), self.place(a.end, a.group)
+        """Return the positions of the starts and of the ends."""
+        return self.at(a.group, a.start), self.at(a.group, a.end)
 
     def intervals(self, begin: Int, finish: Int) -> Intervals:
         """Return intervals by their ascending places; dividing each by the span would take longer than searching."""
@@ -81,7 +99,7 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
         return Intervals(begin[first], finish[last], np.zeros(len(first), np.int64))
     start, end, group = _by_group(start, end, group.astype(np.int64, copy=False))
     axis = _axis(Intervals(start, end, group))
-    begin, finish = (np.sort(axis.place(times, group), kind="stable") for times in (start, end))
+    begin, finish = (np.sort(axis.at(group, times), kind="stable") for times in (start, end))
     first, last = _covered(begin, finish)
     return axis.intervals(begin[first], finish[last])
 
@@ -110,7 +128,8 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
     filled = [s for s in (a, *others) if len(s.start)]
     if len(filled) < 2:
         return filled[0] if filled else a
-    return union(*(np.concatenate(column) for column in zip(*filled, strict=True)))
+    start, end, group = (np.concatenate(column) for column in zip(*filled, strict=True))
+    return union(start, end, group if group.any() else None)
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
@@ -136,18 +155,10 @@ def _twice(begin: Int, finish: Int) -> tuple[Int, Int]:
     return begin[keep], finish[keep]
 
 
-def _axis(*sets: Intervals) -> _Axis:
+def _axis(*sets: Intervals) -> Axis:
     """Return an axis on which the groups of all sets neither overlap nor touch."""
-    filled = [s for s in sets if len(s.start)]
-    low = min((int(s.start.min()) for s in filled), default=0)
-    span = max((int(s.end.max()) for s in filled), default=0) - low + 1
-    groups = 1 + max((int(np.abs(s.group).max()) for s in filled), default=0)
-    if span * groups + abs(low) > np.iinfo(np.int64).max:
-        raise PerfkitError(
-            f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the groups from 0, "
-            "and count times from the start of the capture."
-        )
-    return _Axis(low, span)
+    groups = 1 + max((int(np.abs(s.group).max()) for s in sets if len(s.group)), default=0)
+    return Axis.over(groups, *(times for s in sets for times in (s.start, s.end)))
 
 
 def total(a: Intervals, groups: int) -> Int:

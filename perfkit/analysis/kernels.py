@@ -28,11 +28,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, shared
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans, total, union
 from perfkit.analysis.operators.totals import launching
 from perfkit.names import decode
-from perfkit.names.families import Decoded
 from perfkit.names.parsing import canonical
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COUNTERS, KERNELS, LAUNCHES, OPS
@@ -100,22 +99,12 @@ def summary(kernels: pd.DataFrame, *, by: str = "name", window: Window | None = 
     inside = cut(KERNELS.check(kernels), window)
     names, group = numbered(inside, KEYS[by])
     if by != "family":
-        names["family"] = _family(inside["family"], group, len(names))
+        names["family"] = shared(inside["family"], group, len(names))
     figures = in_unit(grouped(inside["dur_ns"].to_numpy(), group, len(names)), "ns")
     table = pd.concat([names, figures], axis=1)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     table["gpu_busy_frac"] = _busy(inside, group, table["total_ns"].to_numpy(), window)
     return ranked(table, "total_ns", KEYS[by])
-
-
-def _family(family: pd.Series, group: Int, groups: int) -> pd.Series:
-    """Return the family of each group, missing where its kernels belong to several."""
-    code = np.asarray(family.cat.codes)
-    row = np.zeros(groups, np.int64)
-    row[group] = np.arange(len(group))
-    several = np.zeros(groups, bool)
-    several[group[code != code[row][group]]] = True
-    return family.iloc[row].reset_index(drop=True).mask(several)
 
 
 def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | None) -> pd.Series:
@@ -174,10 +163,16 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))
     on_timeline = set(timeline["name"].astype(str))
     named = launches["name"].astype("string").where(launches["name"].isin(on_timeline))
+    # The only name of the timeline with a launch's function name, grid and block.
+    keys = ["base", *CONFIGURATION]
+    there = _configured(timeline).assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
+    there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
+    there = there[~there.duplicated(keys, keep=False)].dropna()
+    here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
     candidates = {
         "full_name": _texts(launches["full_name"], spelled).map(by_full).astype("string"),
         "name": named,
-        "base": _by_base(timeline, launches),
+        "base": here.merge(there, on=keys, how="left")["name"].set_axis(launches.index),
     }
     table = pd.DataFrame({"name": pd.Series(pd.NA, launches.index, dtype="string"), "matched_by": "none"})
     for how, name in candidates.items():
@@ -194,16 +189,6 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     any_seen = table["name"].isin(table["name"][table["same_grid"]])
     table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
     return table
-
-
-def _by_base(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
-    """Return the only name of the timeline with a launch's function name, grid and block."""
-    there = _configured(timeline).assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
-    keys = ["base", *CONFIGURATION]
-    there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
-    there = there[~there.duplicated(keys, keep=False)].dropna()
-    here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
-    return here.merge(there, on=keys, how="left")["name"].set_axis(launches.index)
 
 
 def _configured(frame: pd.DataFrame) -> pd.DataFrame:
@@ -240,7 +225,8 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
     """Return format, tensor cores and source of each kernel."""
     decoded = [decode(str(name)) for name in full_name.cat.categories]
     kernel = full_name.cat.codes.to_numpy()
-    by_name = np.array([_named(name) for name in decoded] or [-1])[kernel]
+    said = [name.precision.removeprefix("complex ") for name in decoded]  # complex numbers as their parts
+    by_name = np.array([FORMATS.index(one) if one in FORMATS[:-1] else -1 for one in said] or [-1])[kernel]
     on_tensor = np.array([{True: 0, False: 1, None: 2}[name.tensor_cores] for name in decoded] or [2])[kernel]
     operands = np.array([*(_operands(str(types)) for types in dtypes.cat.categories), -1])
     by_operands = operands[np.append(dtypes.cat.codes.to_numpy(), -1)[op]]
@@ -251,12 +237,6 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
         "tensor_cores": pd.Categorical.from_codes(on_tensor, pd.Index(ANSWERS)),
         "source": pd.Categorical.from_codes(source, pd.Index(SOURCES)),
     }
-
-
-def _named(kernel: Decoded) -> int:
-    """Return the format that a kernel's name says, complex numbers as their parts, -1 if none."""
-    number = kernel.precision.removeprefix("complex ")
-    return FORMATS.index(number) if number in FORMATS[:-1] else -1
 
 
 def _operands(dtypes: str) -> int:

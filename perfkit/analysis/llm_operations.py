@@ -136,14 +136,12 @@ def work(
         if not value > 0:
             raise ValueError(f"{name}: {value} is not above 0")
     sizes = _Sizes(batch * sequence, heads * head_size, batch * heads, sequence, head_size, element_bytes)
-    rows = pd.DataFrame(
-        [*_products(sizes), *_others(sizes)], columns=[c for c in OPERATIONS.column_names if c != "intensity"]
-    )
+    rows = pd.DataFrame(_rows(sizes), columns=[c for c in OPERATIONS.column_names if c != "intensity"])
     return OPERATIONS.make(rows.assign(intensity=rows["flops"] / rows["bytes"]))
 
 
-def _products(sizes: _Sizes) -> Iterator[Row]:
-    """Yield matrix products and attention."""
+def _rows(sizes: _Sizes) -> Iterator[Row]:
+    """Yield matrix products, attention, what touches every element once or twice, and what looks up."""
     width, element = sizes.hidden, sizes.element
     formula = "2 M N K / (e (M K + K N + M N))"
     for what, rows, guide in (("all tokens", sizes.tokens, "200 to 1000"), ("one token", 1, "1 to 10")):
@@ -155,10 +153,6 @@ def _products(sizes: _Sizes) -> Iterator[Row]:
     yield "attention, fused", "attention", flops, 4 * element * tensor, "T / e", "50 to 100"
     one = tensor / sizes.sequence
     yield "attention, one new token", "attention", 4 * tensor, 2 * element * (tensor + one), "2 T / (e (T + 1))", ""
-
-
-def _others(sizes: _Sizes) -> Iterator[Row]:
-    """Yield what touches every element once or twice, and looks up."""
     elements, scores = sizes.tokens * sizes.hidden, sizes.rows * sizes.sequence**2
     weights = 2 * sizes.hidden
     moved = sizes.element * (2 * elements + weights)

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import Axis, members, started_by, where
+from perfkit.analysis.causes import members, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, over, ranked
-from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, tiles
+from perfkit.analysis.intervals import Axis, Int, Window, bounds, cut, devices, tiles
 from perfkit.analysis.operators.totals import named, open_at
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
@@ -35,8 +35,7 @@ TIMELINE = Table(
     "TIMELINE",
     "the memory of a device after an allocation or release",
     (
-        RANK,
-        GPU,
+        *(RANK, GPU),
         Column("time_ns", "int64", "when, ns since the start of the capture"),
         Column("allocated_bytes", "int64", "occupied by tensors, bytes"),
         Column("reserved_bytes", "Int64", "taken from the driver, bytes; NA when not recorded"),
@@ -56,16 +55,7 @@ def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataF
     """Return each device's memory over time, TIMELINE; the level that holds when the window starts begins there."""
     metric = SAMPLES.check(samples)["metric"]
     allocated, reserved = (samples[where(metric, wanted.__eq__)] for wanted in METRICS)
-    place = _places(allocated, reserved)
-    level = np.append(reserved["value"].to_numpy(), 0)[place].astype(np.int64)
-    levels = allocated[[*_DEVICE, "time_ns"]].assign(
-        allocated_bytes=allocated["value"].astype("int64"), reserved_bytes=pd.arrays.IntegerArray(level, place < 0)
-    )
-    return within(TIMELINE.make(levels), window)
-
-
-def _places(allocated: pd.DataFrame, reserved: pd.DataFrame) -> Int:
-    """Return the place of the reserved level that was recorded with each allocated one, -1 where none was."""
+    # The place of the reserved level that was recorded with each allocated one, -1 where none was.
     index, groups = devices(allocated, reserved)
     times = [frame["time_ns"].to_numpy() for frame in (allocated, reserved)]
     axis = Axis.over(len(index), *times)
@@ -74,7 +64,12 @@ def _places(allocated: pd.DataFrame, reserved: pd.DataFrame) -> Int:
     # Several events may bear one time: the n-th of a metric was recorded with the n-th of the other.
     again = np.arange(len(here)) - np.repeat(new, np.diff(np.append(new, len(here))))
     place = np.minimum(np.searchsorted(there, here) + again, len(there))
-    return np.where(np.append(there, -1)[place] == here, place, -1)
+    place = np.where(np.append(there, -1)[place] == here, place, -1)
+    level = np.append(reserved["value"].to_numpy(), 0)[place].astype(np.int64)
+    levels = allocated[[*_DEVICE, "time_ns"]].assign(
+        allocated_bytes=allocated["value"].astype("int64"), reserved_bytes=pd.arrays.IntegerArray(level, place < 0)
+    )
+    return within(TIMELINE.make(levels), window)
 
 
 def peak(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -222,19 +217,7 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     time = levels["time_ns"].to_numpy()
     edges = tiles(window or ((int(time.min()), int(time.max()) + 1) if len(time) else (0, 1)), bins)
     index, (group,) = devices(levels)
-    device, at, begin, end = _runs(group, time, edges)
-    allocated, reserved = levels["allocated_bytes"].to_numpy(), levels["reserved_bytes"].to_numpy("int64", na_value=-1)
-    most = over(np.maximum, reserved, begin, end)
-    table = index.take(device).reset_index(drop=True).assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
-    return table.assign(
-        min_allocated_bytes=over(np.minimum, allocated, begin, end),
-        max_allocated_bytes=over(np.maximum, allocated, begin, end),
-        max_reserved_bytes=pd.arrays.IntegerArray(most, most < 0),
-    )
-
-
-def _runs(group: Int, time: Int, edges: Int) -> tuple[Int, Int, Int, Int]:
-    """Return device, bin and the levels [begin, end) of each row of the answer, for levels by device and time."""
+    # Device, bin and the levels [begin, end) of each row of the answer, for levels by device and time.
     count = len(edges) - 1
     key = group * count + np.searchsorted(edges, time, side="right") - 1
     lowest = key[np.flatnonzero(np.diff(group, prepend=-1))]
@@ -243,7 +226,15 @@ def _runs(group: Int, time: Int, edges: Int) -> tuple[Int, Int, Int, Int]:
     at = wanted % count
     # The level before the bin holds in it, unless another one begins with the bin.
     replaced = (begin < end) & (np.append(time, 0)[begin] == edges[at])
-    return device, at, begin - ((wanted > lowest[device]) & ~replaced), end
+    begin = begin - ((wanted > lowest[device]) & ~replaced)
+    allocated, reserved = levels["allocated_bytes"].to_numpy(), levels["reserved_bytes"].to_numpy("int64", na_value=-1)
+    most = over(np.maximum, reserved, begin, end)
+    table = index.take(device).reset_index(drop=True).assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
+    return table.assign(
+        min_allocated_bytes=over(np.minimum, allocated, begin, end),
+        max_allocated_bytes=over(np.maximum, allocated, begin, end),
+        max_reserved_bytes=pd.arrays.IntegerArray(most, most < 0),
+    )
 
 
 def copied(

@@ -95,7 +95,11 @@ class Owners:
             moments.insert(1, of_op.assign(rank=np.where(op < 0, -1, of_op["rank"])))
         frames, layers = _frames(by, ranges, ops, python_calls)
         if by == "range" and together:
-            frames["name"] = _without_numbers(frames["name"])
+            # N for each number that stands alone, and without what PyTorch adds to an operator's name.
+            plain = [_NUMBER.sub("N", _ADDED.sub("", str(name))) for name in frames["name"].cat.categories]
+            code, distinct = pd.factorize(np.array(plain, object))
+            code = np.append(code, -1)[frames["name"].cat.codes.to_numpy()]
+            frames["name"] = pd.Categorical.from_codes(code, pd.Index(distinct, dtype=object))
         how, row, there, levels = _first(frames, layers, moments)
         at = np.full(len(api_calls) + 1, -1)
         at[launches] = np.arange(len(launches))
@@ -204,13 +208,6 @@ def _of_place(frames: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({column: frames[column] for column in PLACE}, copy=False)
 
 
-def _without_numbers(names: pd.Series) -> pd.Categorical:
-    """Return the names with N for each number that stands alone, and without what PyTorch adds to an operator's."""
-    plain = [_NUMBER.sub("N", _ADDED.sub("", str(name))) for name in names.cat.categories]
-    code, distinct = pd.factorize(np.array(plain, object))
-    return pd.Categorical.from_codes(np.append(code, -1)[names.cat.codes.to_numpy()], pd.Index(distinct, dtype=object))
-
-
 def _phase(names: pd.Series) -> pd.Categorical:
     """Return the phase that each name says; missing where it says none, or both forward and backward."""
     known = [[phase for phase, pattern in _PHASES.items() if pattern.search(str(n))] for n in names.cat.categories]
@@ -248,7 +245,7 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
 
     `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing nests.
     """
-    used = _distinct(row[row >= 0])
+    used = _once(row[row >= 0])
     up, place = np.full(len(used), -1), np.zeros(len(frames) + 1, np.min_scalar_type(-len(frames) - 1))
     if there is not None and len(used):
         used, up = _enclosed(there, levels, used, place)
@@ -273,7 +270,7 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
     return _Paths(rank[one], name[one], path[up[one]]), path[place[row]]
 
 
-def _distinct(values: Int) -> Int:
+def _once(values: Int) -> Int:
     """Return the distinct values, ascending; `numpy.unique` takes several times as long."""
     values = np.sort(values)
     kept: Int = values[np.diff(values, prepend=-1) != 0]
@@ -288,10 +285,10 @@ def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[
     place[:] = -1
     place[there.row] = np.arange(len(there.row))
     around = np.full(len(there.row), -2, place.dtype)
-    new = _distinct(place[used][place[used] >= 0])
+    new = _once(place[used][place[used] >= 0])
     while len(new):
         around[new] = last_open(levels, new, there.end[new] - 1)
-        new = _distinct(around[new][around[new] >= 0])
+        new = _once(around[new][around[new] >= 0])
         new = new[around[new] == -2]
     seen = np.flatnonzero(around > -2)
     rows = np.r_[there.row[seen], used[place[used] < 0]]  # nothing is around frames that are not there

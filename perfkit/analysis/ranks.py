@@ -7,10 +7,6 @@ whole, so no order of merging and no number of workers changes a bit. What is ke
 - `extents`: per rank from when to when its GPUs worked and were recorded; the rows are put together. `over_ranks` takes
   from them the span over which all ranks are compared, which no rank knows alone.
 - `steps`: start and duration of each iteration of each rank; the rows are put together.
-- `kernels`: count, sum and extremes of each name. Of more than MOST names those with the largest sums stay;
-  `dropped_ns` is then the most that any name lost.
-- `durations`: a histogram of kernel durations whose buckets are at most 1/128 of the duration wide. Counts are added,
-  so a quantile over all ranks is off by at most 0.4 % (2**-8, half a bucket), and never a median of medians.
 """
 
 from __future__ import annotations
@@ -24,11 +20,8 @@ import pandas as pd
 from perfkit.analysis import communication, timeline
 from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import GRAPH_LAUNCH_CALLS, LAUNCH_CALLS
-from perfkit.analysis.intervals import Int
 from perfkit.tables import COPIES, KERNELS, RANGES
 
-MOST = 4000  # names of kernels
-BITS = 7  # of a duration, after its highest, that tell its bucket
 DEVICES = (
     *("rank", "gpu", "kernels_count", "kernels_ns", "shortest_ns", "longest_ns", "copies_bytes", "span_ns"),
     *("computation_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"),
@@ -54,9 +47,6 @@ class Reduction:
 
     devices: list[tuple[int, ...]] = field(default_factory=list)
     steps: list[tuple[int, int, int, int]] = field(default_factory=list)
-    kernels: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
-    durations: dict[int, int] = field(default_factory=dict)
-    dropped_ns: int = 0
     extents: list[tuple[int, int, int, int, int]] = field(default_factory=list)
 
     def by_device(self) -> pd.DataFrame:
@@ -93,21 +83,6 @@ class Reduction:
         table = pd.DataFrame(np.array(self.steps, np.int64).reshape(-1, len(STEPS)), columns=list(STEPS))
         return table.sort_values(["rank", "start_ns"], ignore_index=True)
 
-    def quantile(self, q: float) -> tuple[float, float, float]:
-        """Return a quantile of the durations of all kernels, and between which values it lies, all in ns.
-
-        The value is the middle of the bucket that holds it; NaN without kernels. ValueError if `q` is not in 0..1.
-        """
-        if not 0 <= q <= 1:
-            raise ValueError(f"q: {q} is no quantile. Use a number from 0 to 1.")
-        if not self.durations:
-            return (float("nan"),) * 3
-        buckets = np.array(sorted(self.durations), np.int64)
-        counts = np.cumsum([self.durations[int(bucket)] for bucket in buckets])
-        bucket = int(buckets[np.searchsorted(counts, q * (counts[-1] - 1), side="right")])
-        low, high = _edges(bucket)
-        return (low + high) / 2, float(low), float(high)
-
 
 def reduced(
     kernels: pd.DataFrame, copies: pd.DataFrame, ranges: pd.DataFrame, api_calls: pd.DataFrame, ops: pd.DataFrame
@@ -116,14 +91,9 @@ def reduced(
     KERNELS.check(kernels), COPIES.check(copies), RANGES.check(ranges)
     found = iterations.detect(ranges, kernels)
     steps = list(zip(*(found[name].tolist() for name in STEPS), strict=True))
-    by_name = kernels.groupby("name", observed=True)["dur_ns"].agg(["count", "sum", "min", "max"])
-    found_names = zip(by_name.index.astype(str), *(by_name[name].tolist() for name in by_name), strict=True)
-    buckets, counts = np.unique(_buckets(kernels["dur_ns"].to_numpy()), return_counts=True)
-    durations = dict(zip(buckets.tolist(), counts.tolist(), strict=True))
-    names, dropped_ns = _largest({name: (count, total, low, high) for name, count, total, low, high in found_names})
     recorded = extents(kernels, copies, api_calls, ranges, ops)
     rows = list(zip(recorded.index.tolist(), *(recorded[name].tolist() for name in EXTENTS), strict=True))
-    return Reduction(_devices(kernels, copies), steps, names, durations, dropped_ns, rows)
+    return Reduction(_devices(kernels, copies), steps, rows)
 
 
 def _devices(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[tuple[int, ...]]:
@@ -140,48 +110,7 @@ def _devices(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[tuple[int, ...
 
 def merged(one: Reduction, other: Reduction) -> Reduction:
     """Return the figures of both."""
-    kernels = dict(one.kernels)
-    for name, (count, total, low, high) in other.kernels.items():
-        n, s, least, most = kernels.get(name, (0, 0, low, high))
-        kernels[name] = n + count, s + total, min(least, low), max(most, high)
-    durations = dict(one.durations)
-    for bucket, count in other.durations.items():
-        durations[bucket] = durations.get(bucket, 0) + count
-    kept, dropped_ns = _largest(kernels)
-    lost_ns = one.dropped_ns + other.dropped_ns + dropped_ns
-    rows = (one.devices + other.devices, one.steps + other.steps)
-    return Reduction(*rows, kept, durations, lost_ns, one.extents + other.extents)
-
-
-def _largest(kernels: dict[str, tuple[int, int, int, int]]) -> tuple[dict[str, tuple[int, int, int, int]], int]:
-    """Return the MOST kernels with the largest sums, and the largest sum of those left out."""
-    if len(kernels) <= MOST:
-        return kernels, 0
-    names = sorted(kernels, key=lambda name: (-kernels[name][1], name))
-    return {name: kernels[name] for name in names[:MOST]}, kernels[names[MOST]][1]
-
-
-def _buckets(durations: Int) -> Int:
-    """Return the bucket of each duration in ns: exact up to 2**BITS ns, then the BITS + 1 highest bits of it.
-
-    >>> _buckets(np.array([0, 5, 255, 256, 257, 258])).tolist()
-    [0, 5, 255, 256, 256, 257]
-    """
-    durations = np.maximum(durations, 0)
-    # frexp is exact below 2**53 ns, 104 days.
-    shift = np.maximum(np.frexp(durations.astype(np.float64))[1].astype(np.int64) - BITS - 1, 0)
-    return (shift << BITS) + (durations >> shift)
-
-
-def _edges(bucket: int) -> tuple[int, int]:
-    """Return the shortest and the longest duration of a bucket, ns.
-
-    >>> _edges(5), _edges(256), _edges(257)
-    ((5, 5), (256, 257), (258, 259))
-    """
-    shift = max((bucket >> BITS) - 1, 0)
-    low = (bucket - (shift << BITS)) << shift
-    return low, low + (1 << shift) - 1
+    return Reduction(one.devices + other.devices, one.steps + other.steps, one.extents + other.extents)
 
 
 def extents(

@@ -43,8 +43,7 @@ CEILINGS = Table(
     "CEILINGS",
     "a roof of a device: a precision or a memory level",
     (
-        RANK,
-        GPU,
+        *(RANK, GPU),
         Column("roof", "category", "fp64, fp32, fp16, fp16_tensor, ..., or dram, l2, l1"),
         Column("flops_per_s", "float64", "peak of a precision, FLOP/s; NaN for a memory level"),
         Column("bytes_per_s", "float64", "peak of a memory level, bytes/s; NaN for a precision"),
@@ -80,8 +79,7 @@ POINTS = Table(
     "POINTS",
     "a launch, or all launches of a kernel, in one precision",
     (
-        RANK,
-        GPU,
+        *(RANK, GPU),
         Column("launch", "int64", "number of the launch in the report; -1 for several together"),
         Column("name", "category", "short name; 'all kernels' for a whole GPU"),
         Column("full_name", "category", "demangled name; missing for several together"),
@@ -90,9 +88,7 @@ POINTS = Table(
         Column("count", "int64", "launches"),
         Column(DUR.name, "float64", "sum of the launches' durations, ns"),
         Column("flops", "float64", "operations in this precision, FLOP; NaN not measured"),
-        Column(
-            "dram_bytes", "float64", "device-memory bytes of the launches, all precisions together; NaN not measured"
-        ),
+        Column("dram_bytes", "float64", "bytes of device memory, all precisions together; NaN not measured"),
         Column("l2_bytes", "float64", "bytes through the L2 cache; NaN not measured"),
         Column("l1_bytes", "float64", "bytes through the L1 cache; NaN not measured"),
         Column("flops_per_s", "float64", "flops over dur_ns, FLOP/s"),
@@ -138,7 +134,10 @@ def ceilings(
     """
     devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
     if peaks is not None:
-        roofs = devices.merge(_sheet(peaks), how="cross")
+        source = f"dense peaks of {peaks.name}" + (f" ({peaks.as_of})" if peaks.as_of else "") + f": {peaks.source}"
+        sheet = {"dram": peaks.bandwidth(), **peaks.flops_per_s}
+        of_sheet = pd.DataFrame({"roof": list(sheet), "peak": list(sheet.values())})
+        roofs = devices.merge(of_sheet.assign(count=0, spread_frac=np.nan, source=source), how="cross")
     else:
         roofs = _measured(launches, COUNTERS.empty() if counters is None else counters)
     _refuse(devices, roofs)
@@ -147,13 +146,6 @@ def ceilings(
     below = bandwidth.reindex(pd.MultiIndex.from_frame(roofs[["rank", "gpu"]])).to_numpy("float64")
     table = roofs.assign(flops_per_s=roofs["peak"].mask(is_memory), bytes_per_s=roofs["peak"].where(is_memory))
     return CEILINGS.make(table.assign(ridge=table["flops_per_s"] / below).drop(columns="peak"))
-
-
-def _sheet(peaks: Peaks) -> pd.DataFrame:
-    roofs = {"dram": peaks.bandwidth(), **peaks.flops_per_s}
-    source = f"dense peaks of {peaks.name}" + (f" ({peaks.as_of})" if peaks.as_of else "") + f": {peaks.source}"
-    columns = {"roof": list(roofs), "peak": list(roofs.values()), "count": 0, "spread_frac": np.nan, "source": source}
-    return pd.DataFrame(columns)
 
 
 def _measured(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
@@ -255,46 +247,34 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
     waves = warps.occupancy(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
     measures = launches[[*_SUMS, "sm_frac", "memory_frac"]].assign(waves=waves.to_numpy())
     keys, group = numbered(launches, BY[by])
-    groups = pd.concat([_with_names(keys), _grouped(measures, group, len(keys))], axis=1)
+    # The keys of the groups, with the columns that they do not tell apart filled in.
+    missing = pd.Series(pd.NA, index=keys.index, dtype="string")
+    name, full = (keys[key].astype("string") if key in keys else missing for key in ("name", "full_name"))
+    kernel = full.fillna(name)
+    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype("string")
+    named = keys[["rank", "gpu"]].assign(launch=keys.get("launch", -1), name=name.fillna("all kernels"))
+    sums = pd.DataFrame({column: _sum(measures[column], group, len(keys)) for column in _SUMS})
+    weighted = {column: _sum(measures[column] * measures["dur_ns"], group, len(keys)) for column in _MEANS}
+    means = pd.DataFrame(weighted).div(sums["dur_ns"].where(sums["dur_ns"] > 0), axis=0)
+    count = pd.Series(np.bincount(group, minlength=len(keys)), name="count")
+    groups = pd.concat([named.assign(full_name=full, family=family), sums, means, count], axis=1)
     work = np.column_stack([_sum(operations[name], group, len(keys)) for name in operations.columns])
-    table = _per_precision(groups, work, operations.columns.tolist())
+    # A row per group and precision with operations, and one for each group that has none.
+    of, column = np.nonzero(work > 0)
+    bare = np.flatnonzero(~(work > 0).any(axis=1))
+    none = np.where(np.isnan(work[bare]).all(axis=1), np.nan, 0.0)
+    precision = np.append(np.array(operations.columns, object)[column], np.full(len(bare), None))
+    table = groups.iloc[np.append(of, bare)].reset_index(drop=True)
+    table = table.assign(precision=precision, flops=np.append(work[of, column], none))
     for level in LEVELS:
         table[f"{level}_intensity"] = table["flops"] / table[f"{level}_bytes"]
     table["flops_per_s"] = table["flops"] / (table["dur_ns"].where(table["dur_ns"] > 0) / 1e9)
     return POINTS.make(table)
 
 
-def _with_names(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return the keys of the groups with the columns that they do not tell apart filled in."""
-    missing = pd.Series(pd.NA, index=keys.index, dtype="string")
-    name = keys["name"].astype("string") if "name" in keys else missing
-    full = keys["full_name"].astype("string") if "full_name" in keys else missing
-    kernel = full.fillna(name)
-    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype("string")
-    launch = keys.get("launch", -1)
-    return keys[["rank", "gpu"]].assign(launch=launch, name=name.fillna("all kernels"), full_name=full, family=family)
-
-
 def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Float:
     """Return the sum of each group; NaN if any part is."""
     return np.bincount(group, values.to_numpy("float64"), groups).astype(np.float64, copy=False)
-
-
-def _grouped(measures: pd.DataFrame, group: NDArray[np.int64], groups: int) -> pd.DataFrame:
-    sums = pd.DataFrame({name: _sum(measures[name], group, groups) for name in _SUMS})
-    weighted = {name: _sum(measures[name] * measures["dur_ns"], group, groups) for name in _MEANS}
-    means = pd.DataFrame(weighted).div(sums["dur_ns"].where(sums["dur_ns"] > 0), axis=0)
-    return pd.concat([sums, means, pd.Series(np.bincount(group, minlength=groups), name="count")], axis=1)
-
-
-def _per_precision(groups: pd.DataFrame, flops: Float, precisions: list[str]) -> pd.DataFrame:
-    """Return a row per group and precision with operations, and one for each group that has none."""
-    group, column = np.nonzero(flops > 0)
-    bare = np.flatnonzero(~(flops > 0).any(axis=1))
-    none = np.where(np.isnan(flops[bare]).all(axis=1), np.nan, 0.0)
-    rows = groups.iloc[np.append(group, bare)].reset_index(drop=True)
-    named = np.append(np.array(precisions, object)[column], np.full(len(bare), None))
-    return rows.assign(precision=named, flops=np.append(flops[group, column], none))
 
 
 def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -322,12 +302,14 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
     rule = pd.Series("speed of light", table.index).where(vendor != "not measured", "roofline")
     measured = ceilings is not None and bool((ceilings["count"] > 0).any())
     nearest = table["roof_share_frac"] == table["roof_share_frac"].groupby(launch).transform("max")
+    reasons = {"refused": refusal, "not measured": unmeasured}
+    by_rule = {"speed of light": speed_of_light_reason, "roofline": roofline_reason}
     rows = table.assign(verdict=verdict, rule=rule, measured=measured, nearest=nearest).to_dict("records")
     return table.assign(
         **{name: table[name].mask(refused | (table[name] > REFUSED_ABOVE)) for name in (*_SHARES, "roof_share_frac")},
         bound=pd.Categorical(verdict, BOUNDS),
         rule=rule.mask(verdict.isin(["refused", "not measured"])).astype("category"),
-        reason=pd.array([_reason(row) for row in rows], "string"),
+        reason=pd.array([reasons.get(row["verdict"], by_rule[row["rule"]])(row) for row in rows], "string"),
     )
 
 
@@ -393,14 +375,6 @@ def _by_roof(table: pd.DataFrame, launch: pd.Series) -> pd.Series:
         "compute",
     )
     return pd.Series(chosen, table.index, dtype=object)
-
-
-def _reason(row: Row) -> str:
-    if row["verdict"] == "refused":
-        return refusal(row)
-    if row["verdict"] == "not measured":
-        return unmeasured(row)
-    return speed_of_light_reason(row) if row["rule"] == "speed of light" else roofline_reason(row)
 
 
 def speed_of_light_reason(row: Row) -> str:

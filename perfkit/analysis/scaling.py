@@ -129,7 +129,11 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     >>> scaling(runs)["efficiency_frac"].tolist()
     [1.0, 0.9, 0.75, 0.625]
     """
-    runs = _checked(runs)
+    runs = RUNS.make(RUNS.check(runs)[RUNS.column_names])
+    wrong = runs[(runs["gpus"] < 1) | ~runs["throughput_per_s"].between(0, np.inf, inclusive="neither")]
+    if len(wrong):
+        row = wrong.iloc[0]
+        raise ValueError(f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both above 0")
     gpus, throughput = runs["gpus"], runs["throughput_per_s"]
     fewest = gpus.min()
     speedup = throughput / throughput[gpus == fewest].mean()
@@ -138,12 +142,3 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     notes = pd.Series("", runs.index, dtype="string").mask(efficiency > 1, above)
     columns = {"baseline_gpus": fewest, "speedup": speedup, "efficiency_frac": efficiency, "note": notes}
     return runs.assign(**columns).astype({"baseline_gpus": "int64"})
-
-
-def _checked(runs: pd.DataFrame) -> pd.DataFrame:
-    runs = RUNS.make(RUNS.check(runs)[RUNS.column_names])
-    wrong = runs[(runs["gpus"] < 1) | ~runs["throughput_per_s"].between(0, np.inf, inclusive="neither")]
-    if len(wrong):
-        row = wrong.iloc[0]
-        raise ValueError(f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both above 0")
-    return runs

@@ -72,8 +72,7 @@ STEPS = Table(
     (
         RANK,
         Column("step", "int64", "number of the iteration in the capture, from 0"),
-        START,
-        DUR,
+        *(START, DUR),
         Column("name", "category", "range or kernel it starts with"),
         Column("how", "category", "profiler step, nvtx or kernel sequence"),
         Column("steady", "bool", "whether it is typical: after compilation and warm-up, and its end known"),
@@ -248,7 +247,7 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
                 finish = end[first]  # the range is the iteration, not what follows it
             name = [_short(n) for n in level["name"].iloc[first]]
             steps = pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name})
-            if len(steps) and _holds(steps, launched) and (wanted is _telling or _works(steps, launched)):
+            if len(steps) and _hold(steps, launched, are_told=wanted is _telling):
                 return steps
     return pd.DataFrame({"start_ns": np.zeros(0, np.int64), "dur_ns": np.zeros(0, np.int64), "name": []})
 
@@ -299,23 +298,18 @@ def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values("start_ns", kind="stable")
 
 
-def _holds(steps: pd.DataFrame, launched: Int) -> bool:
-    """Tell whether most kernels start between the first and the last iteration."""
-    first, last = _extent(steps)
-    return not len(launched) or bool(((launched >= first) & (launched < last)).mean() > 0.5)
+def _hold(steps: pd.DataFrame, launched: Int, *, are_told: bool) -> bool:
+    """Tell whether most kernels start between the first and the last iteration.
 
-
-def _works(steps: pd.DataFrame, launched: Int) -> bool:
-    """Tell whether the iterations fill most of the time from first to last, and most of them start kernels."""
-    first, last = _extent(steps)
-    start = steps["start_ns"].to_numpy()
-    edges = np.searchsorted(np.sort(launched), [start, start + steps["dur_ns"].to_numpy()])
-    busy = not len(launched) or bool(2 * (edges[1] > edges[0]).sum() > len(steps))
-    return busy and bool(2 * steps["dur_ns"].sum() > last - first)
-
-
-def _extent(steps: pd.DataFrame) -> tuple[int, int]:
-    return int(steps["start_ns"].iloc[0]), int(steps["start_ns"].iloc[-1] + steps["dur_ns"].iloc[-1])
+    If the labels do not tell, iterations must also fill most of that time, and most of them start kernels.
+    """
+    start, dur = steps["start_ns"].to_numpy(), steps["dur_ns"].to_numpy()
+    first, last = start[0], start[-1] + dur[-1]
+    if len(launched) and ((launched >= first) & (launched < last)).mean() <= 0.5:
+        return False
+    edges = np.searchsorted(np.sort(launched), [start, start + dur])
+    busy = not len(launched) or 2 * (edges[1] > edges[0]).sum() > len(steps)
+    return are_told or bool(busy and 2 * dur.sum() > last - first)
 
 
 def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
@@ -339,7 +333,15 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     if anchors is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first = None if pause is None else _after_pause(code, anchors, pause)
-    return _unpaused(code, anchors) if first is None else _stretches(code, first, anchors.length)
+    if first is not None:
+        return _stretches(code, first, anchors.length)
+    # The stretches from anchor to anchor, or from an earlier place if that makes one more whole.
+    stretches = _stretches(code, anchors.places, anchors.length)
+    earlier = anchors.length - (len(code) - int(anchors.places[-1]))
+    if not 0 < earlier <= anchors.places[0]:
+        return stretches
+    other = _stretches(code, anchors.places - earlier, anchors.length)
+    return other if len(other[0]) > len(stretches[0]) else stretches
 
 
 def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
@@ -376,7 +378,13 @@ def _candidates(code: Int) -> list[_Anchors]:
     explained = np.bincount(of, distance * even, symbols) + usual
     often = np.bincount(of, even, symbols) >= FEWEST - 1
     fit = np.flatnonzero(often & (explained >= _least(usual) * len(code)))
-    return [_together(g, usual, explained, place, bound) for g in _similar(fit[np.argsort(-usual[fit])], usual)]
+    found = []
+    for group in _similar(fit[np.argsort(-usual[fit])], usual):
+        # The first of the anchors that explain most of the sequence, within one repetition.
+        most = group[explained[group] >= explained[group].max() - 1.5 * usual[group]]
+        anchor = most[np.argmin(place[bound[most]])]
+        found.append(_Anchors(place[bound[anchor] : bound[anchor + 1]], round(usual[anchor]), len(group)))
+    return found
 
 
 def _similar(fit: Int, usual: NDArray[np.float64]) -> list[Int]:
@@ -388,15 +396,6 @@ def _similar(fit: Int, usual: NDArray[np.float64]) -> list[Int]:
         else:
             groups.append([symbol])
     return [np.array(group) for group in groups]
-
-
-def _together(
-    group: Int, usual: NDArray[np.float64], explained: NDArray[np.float64], place: Int, bound: Int
-) -> _Anchors:
-    """Return the first of the anchors that explain most of the sequence, within one repetition."""
-    most = group[explained[group] >= explained[group].max() - 1.5 * usual[group]]
-    anchor = most[np.argmin(place[bound[most]])]
-    return _Anchors(place[bound[anchor] : bound[anchor + 1]], round(usual[anchor]), len(group))
 
 
 def _explained(code: Int, anchors: _Anchors) -> int:
@@ -441,16 +440,6 @@ def _after_pause(code: Int, anchors: _Anchors, pause: Int) -> Int | None:
     start = np.bincount(code[around[each, pause[around].argmax(axis=1)]]).argmax()
     likely = pause[around] + (code[around] == start) * (pause.max() + 1)
     return np.unique(around[each, likely.argmax(axis=1)])
-
-
-def _unpaused(code: Int, anchors: _Anchors) -> tuple[Int, Int]:
-    """Return the stretches from anchor to anchor, or from an earlier place if that makes one more whole."""
-    stretches = _stretches(code, anchors.places, anchors.length)
-    earlier = anchors.length - (len(code) - int(anchors.places[-1]))
-    if not 0 < earlier <= anchors.places[0]:
-        return stretches
-    other = _stretches(code, anchors.places - earlier, anchors.length)
-    return other if len(other[0]) > len(stretches[0]) else stretches
 
 
 def _stretches(code: Int, first: Int, length: int) -> tuple[Int, Int]:

@@ -134,7 +134,11 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     for limit in of_sm:
         table[f"{limit}_blocks"] = of_sm[limit]
     table["resident_blocks"] = smallest
-    table["limiter"] = _limiter(of_sm, smallest)
+    named = np.full(len(of_sm), "", object)  # the smallest limits of each launch
+    for limit in of_sm:
+        at = of_sm[limit].to_numpy() == smallest
+        named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
+    table["limiter"] = pd.Series(named, dtype="string").mask(np.isnan(smallest))
     waves = _float(launches["grid_blocks"]) / _positive(smallest * offered["sms"].to_numpy())
     # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
     printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
@@ -177,15 +181,6 @@ def _blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -
             "slots": sm["slots"].to_numpy(),
         }
     )
-
-
-def _limiter(of_sm: pd.DataFrame, smallest: Float) -> pd.Series:
-    """Name the smallest limits of each launch."""
-    named = np.full(len(of_sm), "", object)
-    for limit in of_sm:
-        at = of_sm[limit].to_numpy() == smallest
-        named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
-    return pd.Series(named, dtype="string").mask(np.isnan(smallest))
 
 
 def _positive(values: Float) -> Float:

@@ -98,7 +98,8 @@ def rivals(path: Path, claimed: Sequence[str]) -> list[str]:
 def broken() -> tuple[str, ...]:
     """Return a note on each reader from outside that does not work."""
     notes = ((point, _problem(name, point)) for name, point in _registered().items())
-    clashes = (f"{_spoken(point)} is left out: another package has a reader of this name" for point in _second())
+    second = (point for point in _points() if _registered()[point.name] is not point)
+    clashes = (f"{_spoken(point)} is left out: another package has a reader of this name" for point in second)
     return (*(f"{_spoken(point)} is left out: {problem}" for point, problem in notes if problem), *clashes)
 
 
@@ -142,18 +143,14 @@ def _unrecognised(path: Path) -> ReadError:
         return ReadError(f"{path}: {refused}")
     keys = reader("torch_trace").outermost_keys(path)
     if keys:
-        return ReadError(f"{path}: {_json(keys)}. Load what torch.profiler.profile wrote with export_chrome_trace.")
+        found = f"a JSON object that is not a PyTorch profiler trace (keys: {several((repr(k[:40]) for k in keys), 5)})"
+        if "nodes" in keys and "traceEvents" not in keys:
+            found = "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
+        return ReadError(f"{path}: {found}. Load what torch.profiler.profile wrote with export_chrome_trace.")
     return ReadError(
         f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). "
         f"Point at {READABLE}, or a folder that holds one."
     )
-
-
-def _json(keys: list[str]) -> str:
-    if "nodes" in keys and "traceEvents" not in keys:
-        return "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
-    listed = several((repr(key[:40]) for key in keys), 5)
-    return f"a JSON object that is not a PyTorch profiler trace (keys: {listed})"
 
 
 def _tables(path: Path) -> str:
@@ -195,11 +192,6 @@ def _registered() -> dict[str, EntryPoint]:
     for point in _points():
         points.setdefault(point.name, point)
     return points
-
-
-def _second() -> list[EntryPoint]:
-    """Return the entry points whose name another one has already."""
-    return [point for point in _points() if _registered()[point.name] is not point]
 
 
 def _distribution(point: EntryPoint) -> str:

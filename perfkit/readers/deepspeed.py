@@ -213,9 +213,9 @@ def _pairs(printed: Iterable[str], prefix: re.Pattern[str], report: Report) -> I
         start = prefix.match(line)
         begin = start.end() if start else 0
         pair = LABELLED.fullmatch(line, begin)
-        value = _value(pair[2], pair[3] or "") if pair else None
-        if pair and value is not None:
-            yield pair[1], value
+        power = re.sub(r"(?:FLOPS|FLOPs|MACs|s)$", "", pair[3] or "") if pair else ""
+        if pair and power in POWERS:
+            yield pair[1], Decimal(pair[2]).scaleb(POWERS[power])
         elif ":" in line:
             label = line[begin:].partition(":")[0].strip()
             report.unreadable += [label] if _metric(label) else []
@@ -242,12 +242,6 @@ def _modules(printed: Sequence[str]) -> pd.DataFrame:
             work = {"parameters_count": float(count), "forward_flops": float(2 * macs)}
             rows.append({**place, **work, "forward_ns": int(time.scaleb(NANO))})
     return tables.MODULES.make(pd.DataFrame(rows, columns=tables.MODULES.column_names))
-
-
-def _value(number: str, unit: str) -> Decimal | None:
-    """Return a number times its unit's power of ten, None for another unit."""
-    power = re.sub(r"(?:FLOPS|FLOPs|MACs|s)$", "", unit)
-    return Decimal(number).scaleb(POWERS[power]) if power in POWERS else None
 
 
 def _metric(label: str) -> str | None:

@@ -81,13 +81,23 @@ def read(path: Path) -> Profile:
     if not rows:
         raise ReadError(f"{path}: no card has a number that is known. {AGAIN}.")
     samples = tables.SAMPLES.make(pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"]).assign(rank=0))
-    frames = {"SAMPLES": samples, "DEVICES": _devices(taken)}
+    cards = {gpu: values for one in reversed(taken) for gpu, values in one.items()}
+    memory = [NUMBER.fullmatch(values.get("VRAM Total Memory (B)", "")) for values in cards.values()]
+    sizes = pd.array([int(float(size[1])) if size else None for size in memory], dtype="Int64")
+    names = []
+    for values in cards.values():  # some versions print a number in place of a name, which is better than nothing
+        told = [values[key] for key in NAMES if values.get(key, "N/A") != "N/A"]
+        names.append(next((name for name in told if not name.startswith("0x")), told[-1] if told else ""))
+    devices = devices_table({"gpu": list(cards), "name": names, "memory_bytes": sizes}, len(cards))
+    frames = {"SAMPLES": samples, "DEVICES": devices}
     notes = [NO_TIMES, *outside, *_unknown(documents), *([f"not available: {', '.join(absent)}"] if absent else [])]
     metrics = set(samples["metric"].cat.categories)
+    system = documents[0].get("system")
+    driver = _text(system.get("Driver version", "")) if isinstance(system, dict) else ""
     return Profile(
         reader="rocm_smi",
         path=path,
-        capture=capture_table(path, "rocm-smi", _driver(documents[0]), dur_ns=(len(documents) - 1) * SECOND),
+        capture=capture_table(path, "rocm-smi", driver, dur_ns=(len(documents) - 1) * SECOND),
         loaders={name: partial(frames.__getitem__, name) for name in frames},
         missing=tuple(Missing(f"SAMPLES.{name}", what, RECORD) for name, what in ASKED.items() if name not in metrics),
         notes=tuple(notes),
@@ -166,22 +176,3 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
                     absent[key] = absent.get(key, 0) + 1
     count = sum(len(cards) for cards in taken)
     return rows, [f"{key} {lacking} of {count}" for key, lacking in absent.items()]
-
-
-def _devices(taken: list[Cards]) -> pd.DataFrame:
-    cards = {gpu: values for cards in reversed(taken) for gpu, values in cards.items()}
-    memory = [NUMBER.fullmatch(values.get("VRAM Total Memory (B)", "")) for values in cards.values()]
-    sizes = pd.array([int(float(size[1])) if size else None for size in memory], dtype="Int64")
-    names = [_name(values) for values in cards.values()]
-    return devices_table({"gpu": list(cards), "name": names, "memory_bytes": sizes}, len(cards))
-
-
-def _name(values: Mapping[str, str]) -> str:
-    """Return the first that is a name; some versions print a number in its place, which is better than nothing."""
-    names = [values[key] for key in NAMES if values.get(key, "N/A") != "N/A"]
-    return next((name for name in names if not name.startswith("0x")), names[-1] if names else "")
-
-
-def _driver(document: dict[str, Any]) -> str:
-    system = document.get("system")
-    return _text(system.get("Driver version", "")) if isinstance(system, dict) else ""

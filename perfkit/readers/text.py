@@ -3,6 +3,7 @@
 import codecs
 import csv
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, AnyStr
@@ -112,20 +113,16 @@ def samples_table(
     points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]],
 ) -> pd.DataFrame:
     """Return SAMPLES of times and values by rank, GPU and metric, in its order: a sort of all rows would cost more."""
-    metrics = sorted({metric for _, _, metric in points})
-    codes = [metrics.index(metric) for _, _, metric in points]
+    names = sorted({metric for _, _, metric in points})
+    codes = [names.index(metric) for _, _, metric in points]
     lengths = [len(times) for times, _ in points.values()]
     none = (np.zeros(0, np.int64), np.zeros(0))
     times, values = (np.concatenate(part) for part in zip(none, *points.values(), strict=True))
     frame = {
-        **{
-            key: np.repeat(np.array([of[i] for of in points], np.int32), lengths)
-            for i, key in enumerate(("rank", "gpu"))
-        },
+        "rank": np.repeat(np.array([rank for rank, _, _ in points], np.int32), lengths),
+        "gpu": np.repeat(np.array([gpu for _, gpu, _ in points], np.int32), lengths),
         "time_ns": times,
-        "metric": pd.Categorical.from_codes(
-            np.repeat(codes, lengths).astype(np.int16), pd.Index(metrics, dtype=object)
-        ),
+        "metric": pd.Categorical.from_codes(np.repeat(codes, lengths).astype(np.int16), pd.Index(names, dtype=object)),
         "value": values,
     }
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
@@ -134,3 +131,16 @@ def samples_table(
 def by_number(name: str) -> list[tuple[int, str]]:
     """Sort key under which node10 comes after node2."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def put(target: Path, content: bytes) -> None:
+    """Write a file that is whole or absent."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
+        partial = Path(file.name)
+        try:
+            file.write(content)
+            file.close()
+            partial.replace(target)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise

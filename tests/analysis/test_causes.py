@@ -6,7 +6,7 @@ import pytest
 from frames import api_calls, kernels, tuples
 
 from perfkit.analysis import causes
-from perfkit.analysis.intervals import union
+from perfkit.analysis.intervals import Axis, union
 from perfkit.errors import PerfkitError
 
 CALLS = {
@@ -83,10 +83,10 @@ def ints(*values: int) -> np.ndarray:
 
 
 def test_axis_lays_groups_end_to_end() -> None:
-    axis = causes.Axis.over(2, ints(100, 150), ints(190), ints())
+    axis = Axis.over(2, ints(100, 150), ints(190), ints())
     assert axis.at(ints(0, 0, 1), ints(100, 190, 100)).tolist() == [0, 90, 91]
-    with pytest.raises(PerfkitError, match="3 threads or devices of 4611686018427387905 ns each do not fit"):
-        causes.Axis.over(3, ints(0, 2**62))
+    with pytest.raises(PerfkitError, match="3 groups of 4611686018427387905 ns each do not fit"):
+        Axis.over(3, ints(0, 2**62))
     # Placed rows are in order with the longest first; members of runs of 2, 0 and 1 rows from 4, 9 and 0.
     got = causes.placed(ints(5, 5, 7, 20), ints(7, 14, 7, 23))
     assert [a.tolist() for a in got] == [[5, 5, 20], [14, 7, 23], [1, 0, 3]]

@@ -281,7 +281,14 @@ def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     Source: yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
     """
     sums = _sums(CALLTREE.check(calltree), CALL_METRICS.check(call_metrics))
-    figures = {**_times_and_counts(sums), **_stalls(sums)}
+    figures = _times_and_counts(sums)
+    # Each reason's share of all stalls, largest first.
+    reason = sums.index.str.extract(_STALL, flags=re.IGNORECASE)[0].str.lower().to_numpy()
+    of_reason = sums[pd.notna(reason)].set_axis(reason[pd.notna(reason)])
+    of_reason = of_reason[~of_reason.index.isin(TOTALS)].fillna(0.0)
+    share = of_reason / of_reason.sum().where(lambda total: total > 0)
+    share = share[~share.index.isin(ISSUING)].sort_values("all_threads", ascending=False, kind="stable")
+    figures |= {f"stall_{name}": ("frac", values) for name, values in share.iterrows()}
     table = pd.DataFrame([values.rename(name) for name, (_, values) in figures.items()], columns=_METHODS)
     table = table.rename_axis("figure").reset_index()
     table["unit"] = [unit for unit, _ in figures.values()]
@@ -323,13 +330,3 @@ def _times_and_counts(sums: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
         "mean_kernel_time": ("s", kernel / launches),
         "launch_overhead": ("frac", ASSUMED_LAUNCH_S * launches / kernel),
     }
-
-
-def _stalls(sums: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
-    """Return each reason's share of all stalls, largest first."""
-    reason = sums.index.str.extract(_STALL, flags=re.IGNORECASE)[0].str.lower().to_numpy()
-    of_reason = sums[pd.notna(reason)].set_axis(reason[pd.notna(reason)])
-    of_reason = of_reason[~of_reason.index.isin(TOTALS)].fillna(0.0)
-    share = of_reason / of_reason.sum().where(lambda total: total > 0)
-    share = share[~share.index.isin(ISSUING)].sort_values("all_threads", ascending=False, kind="stable")
-    return {f"stall_{name}": ("frac", values) for name, values in share.iterrows()}

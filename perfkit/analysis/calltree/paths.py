@@ -6,7 +6,6 @@ name, called `<gpu kernel>`. Contexts without time and launches, which only a tr
 """
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,8 +62,7 @@ TREE_KERNELS = Table(
     "TREE_KERNELS",
     "a kernel",
     (
-        NAME,
-        FULL_NAME,
+        *(NAME, FULL_NAME),
         Column("family", "category", "kind of work, from the name"),
         Column("launch_count", "float64", "launches; NaN not recorded"),
         Column("total_ns", "float64", "sum of the launches' durations, ns; NaN not recorded"),
@@ -94,8 +92,7 @@ KERNEL_STALLS = Table(
     "KERNEL_STALLS",
     "a stall reason of a kernel",
     (
-        NAME,
-        FULL_NAME,
+        *(NAME, FULL_NAME),
         Column("reason", "category", "stall reason"),
         Column("value", "float64", "samples, or cycles estimated from them, as the source counts them"),
         Column("share_frac", "float64", "share of the sum over the kernel's reasons"),
@@ -132,29 +129,20 @@ def hot_path(
         roots = roots & named.eq(entry).to_numpy(bool)
     candidates = np.flatnonzero(roots & (value > 0))
     root = int(candidates[np.argmax(value[candidates])]) if len(candidates) else -1
-    rows = np.array(list(_down(root, value, _largest_child(parent, value), at_least)), np.int64)
-    table = calltree.iloc[rows][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
-    return HOT_PATH.make(
-        table.assign(unit=values.unit, inclusive=value[rows], share_frac=value[rows] / value[rows[:1]])
-    )
-
-
-def _largest_child(parent: Int, value: totals.Floats) -> Int:
-    """Return the row of the child with the largest value of each context, the first of equals; -1 for none."""
+    # The row of the child with the largest value of each context, the first of equals; -1 for none.
     rows = np.flatnonzero((parent >= 0) & ~np.isnan(value))[::-1]
     most = np.full(len(parent), -np.inf)
     np.maximum.at(most, parent[rows], value[rows])
     rows = rows[value[rows] == most[parent[rows]]]
-    largest = np.full(len(parent), -1, np.int64)
+    path, largest = [], np.full(len(parent), -1, np.int64)
     largest[parent[rows]] = rows  # of several that are written to one place the last stays
-    return largest
-
-
-def _down(row: int, value: totals.Floats, largest: Int, at_least: float) -> Iterator[int]:
-    while row >= 0:
-        yield row
-        child = int(largest[row])
-        row = child if child >= 0 and value[child] > 0 and value[child] >= at_least * value[row] else -1
+    while root >= 0:
+        path.append(root)
+        child = int(largest[root])
+        root = child if child >= 0 and value[child] > 0 and value[child] >= at_least * value[root] else -1
+    at = np.array(path, np.int64)
+    table = calltree.iloc[at][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
+    return HOT_PATH.make(table.assign(unit=values.unit, inclusive=value[at], share_frac=value[at] / value[at[:1]]))
 
 
 def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:

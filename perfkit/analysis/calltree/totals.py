@@ -49,8 +49,7 @@ TOTALS = Table(
     (
         RANK,
         Column("entry", "category", "entry point"),
-        METRIC,
-        UNIT,
+        *(METRIC, UNIT),
         Column("inclusive", "float64", "value of everything called from the entry point"),
         SHARE,
     ),
@@ -77,8 +76,7 @@ BY_THREAD = Table(
     "BY_THREAD",
     "a metric in a thread",
     (
-        RANK,
-        CALL_THREAD,
+        *(RANK, CALL_THREAD),
         Column("entry", "category", "entry point below which it did most; missing where it did nothing"),
         Column("kind", "category", "cpu or gpu"),
         Column("name", "category", "name of the thread"),

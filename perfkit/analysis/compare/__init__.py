@@ -13,7 +13,7 @@ shows. Values without an interval differ from 5 % (`tolerance`) on, and are then
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -128,9 +128,7 @@ COMPARED_FIGURES = Table(
         Column("ratio_low", "float64", "lower end of its interval; NaN: none is known"),
         Column("ratio_high", "float64", "upper end of its interval; NaN: none is known"),
         Column("better", "category", "which way is better: lower, higher, or missing for neither"),
-        Column(
-            "verdict", "category", "better, worse, no difference seen, cannot tell, changed (not tested), new or gone"
-        ),
+        Column("verdict", "category", "better, worse, no difference seen, cannot tell, changed (untested), new, gone"),
         Column("definition", "string", "what it means"),
         Column("source", "string", "table and analysis it comes from"),
     ),
@@ -219,18 +217,17 @@ def in_parts(
     index, groups = devices(*frames)
     layers = list(accumulate(timeline.layers(frames, groups, None), merge))
     of_rank = dict(iter(steady.groupby("rank")))
-    made = [_device(layers, place, of_rank[rank]) for place, rank in enumerate(index["rank"]) if rank in of_rank]
+    made = []
+    for place, rank in enumerate(index["rank"]):
+        if rank in of_rank:
+            start, end = ends(of_rank[rank], None)
+            reach = [_until(covered, place, end) - _until(covered, place, start) for covered in layers]
+            each = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
+            spent = {f"{name}_ns": part for name, part in zip(NAMES, each, strict=True)}
+            made.append(pd.DataFrame({"step": of_rank[rank]["step"].to_numpy(), **spent}))
     if not made:
         return STEP_PARTS.empty()
     return STEP_PARTS.make(pd.concat(made).groupby("step", as_index=False).mean())
-
-
-def _device(layers: Sequence[Intervals], place: int, steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the parts of the steps on one device."""
-    start, end = ends(steps, None)
-    reach = [_until(covered, place, end) - _until(covered, place, start) for covered in layers]
-    parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
-    return pd.DataFrame({"step": steps["step"].to_numpy(), **{f"{n}_ns": p for n, p in zip(NAMES, parts, strict=True)}})
 
 
 def _until(covered: Intervals, place: int, time: Int) -> Int:
@@ -258,9 +255,7 @@ def parts(
     of the step before, since less hardly moves the step. `ratio` is NaN for what was 0 before. There is no row where a
     side has no steps.
     """
-    old, new = (
-        [frame for frame in resampling.listed(side) if len(STEP_PARTS.check(frame))] for side in (before, after)
-    )
+    old, new = ([one for one in resampling.listed(side) if len(STEP_PARTS.check(one))] for side in (before, after))
     how = resampling.Resampling("mean", confidence, resamples, seed).checked()
     if not old or not new:
         return PARTS.empty()
@@ -301,12 +296,8 @@ def steps(
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
-    ratios = {
-        statistic: resampling.ratio(old, new, how._replace(statistic=statistic)) for statistic in resampling.STATISTICS
-    }
-    rows = [
-        {"statistic": name, **count, **resampling.compared(change, "_ns", matters)} for name, change in ratios.items()
-    ]
+    ratios = {name: resampling.ratio(old, new, how._replace(statistic=name)) for name in resampling.STATISTICS}
+    rows = [{"statistic": name, **count, **resampling.compared(one, "_ns", matters)} for name, one in ratios.items()]
     return COMPARED_STEPS.make(pd.DataFrame(rows))
 
 

@@ -10,7 +10,7 @@ from perfkit import names
 from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.compare import resampling
-from perfkit.analysis.grouping import grouped, numbered
+from perfkit.analysis.grouping import grouped, numbered, shared
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import KEYS
 from perfkit.analysis.steps import STEPS
@@ -108,7 +108,12 @@ def kernels(
     if by == "order" and not all("step" in frame for frame in (*old, *new)):
         raise ValueError("by: 'order' needs kernels with a step. Pass them through in_steps.")
     if by == "order":
-        old, new = ([_numbered(frame) for frame in frames] for frames in (old, new))
+        # The kernels of a GPU are in the order of their starts: `nth` counts those alike in a step from 0.
+        alike = ["rank", "gpu", "step", *KEYS["grid"]]
+        old, new = (
+            [frame.assign(nth=frame.groupby(numbered(frame, alike)[1]).cumcount()) for frame in frames]
+            for frames in (old, new)
+        )
     return _side_by_side([_totals(old, MATCHED_BY[by]), _totals(new, MATCHED_BY[by])], MATCHED_BY[by], tolerance)
 
 
@@ -121,28 +126,19 @@ def launches(
     "family" or "grid", else ValueError.
     """
     _known(by, KEYS)
-    sides = [_totals([_timed(frame) for frame in resampling.listed(side)], KEYS[by]) for side in (before, after)]
+    sides = []
+    for side in (before, after):
+        timed = [LAUNCHES.check(frame)[frame["dur_ns"].notna()] for frame in resampling.listed(side)]
+        families = (frame["full_name"].map(names.family, na_action="ignore").astype(object) for frame in timed)
+        told = zip(timed, families, strict=True)
+        frames = [frame.assign(family=pd.Categorical(family.fillna("other"))) for frame, family in told]
+        sides.append(_totals(frames, KEYS[by]))
     return _side_by_side(sides, KEYS[by], tolerance)
 
 
 def _known(by: str, legal: dict[str, list[str]]) -> None:
     if by not in legal:
         raise ValueError(f"by: {by!r} is not one of {list(legal)}")
-
-
-def _timed(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the launches that have a duration, with the family of their name."""
-    timed = LAUNCHES.check(launches)[launches["dur_ns"].notna()]
-    family = [names.family(str(name)) for name in timed["full_name"].cat.categories]
-    of_row = np.array([*family, "other"], object)[timed["full_name"].cat.codes.to_numpy()]
-    return timed.assign(family=pd.Categorical(of_row))
-
-
-def _numbered(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Add `nth`: the place of each launch among those of its kernel and grid in its step on its GPU, from 0."""
-    group = numbered(kernels, ["rank", "gpu", "step", *KEYS["grid"]])[1]
-    # The kernels of a GPU are in the order of their starts.
-    return kernels.assign(nth=pd.Series(group).groupby(group).cumcount().to_numpy(np.int64))
 
 
 def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
@@ -156,7 +152,7 @@ def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
     table, group = numbered(whole, keys)
     figures = grouped(whole["dur_ns"].to_numpy(), group, len(table))
     for column in {"name", "family"} - set(keys):
-        table[column] = _only(whole[column], group, len(table))
+        table[column] = shared(whole[column], group, len(table))
     table = table.astype(dict.fromkeys(_text(columns), object))
     return table.assign(count=figures["count"] / units, total_ns=figures["total"] / units, median_ns=figures["median"])
 
@@ -174,16 +170,6 @@ def _stacked(frames: Sequence[pd.DataFrame], texts: list[str]) -> pd.DataFrame |
         frames = [frame.assign(**{column: frame[column].cat.set_categories(every)}) for frame in frames]
     whole = pd.concat(frames, ignore_index=True)
     return whole if len(whole) else None
-
-
-def _only(column: pd.Series, group: Int, groups: int) -> pd.Series:
-    """Return the value that all rows of a group have, missing where they differ."""
-    code = column.cat.codes.to_numpy(np.int64)
-    low, high = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
-    np.minimum.at(low, group, code)
-    np.maximum.at(high, group, code)
-    alike = np.where(low == high, high, -1)
-    return pd.Series(pd.Categorical.from_codes(alike, categories=column.cat.categories))
 
 
 def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) -> pd.DataFrame:

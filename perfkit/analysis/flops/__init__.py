@@ -124,7 +124,17 @@ def counted(ops: pd.DataFrame) -> Counted:
     work = pd.DataFrame([_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields)
     computes, moves = (column.to_numpy(bool)[group] for column in (work["flops"].notna(), work["model"] != ""))
     parent = parents(ops)
-    row = _kept(parent, named[computes], named[moves & ~computes])
+    # The rows to count, ascending: the innermost that compute, and the innermost others outside of these.
+    working, others = named[computes], named[moves & ~computes]
+    inner = working[~_encloses(parent, working)[working]]
+    marked = np.zeros(len(parent), bool)
+    marked[inner] = True
+    apart = np.ones(len(others), bool)
+    for who, at in enclosing(parent, parent[others]):
+        apart[who[marked[at]]] = False
+    outside = others[apart]
+    around = _encloses(parent, np.concatenate([inner, outside]))
+    row = np.sort(np.concatenate([inner, outside[~around[outside]]]))
     work["dtype"] = work["dtype"].mask(work["dtype"] == "")
     work = work.astype({"model": "category", "dtype": "category", "flops": "float64", "bytes": "float64"})
     figures = work.take(group[np.searchsorted(named, row)]).set_axis(row)
@@ -136,19 +146,6 @@ def _work(row: dict[Hashable, Any]) -> Work | None:
     given = parsed(row["shapes"], row["dtypes"], row["concrete"])
     work = MODELS[row["name"]](given) if given else None
     return None if work and max(work.flops or 0, work.bytes) > _MOST else work
-
-
-def _kept(parent: Int, computes: Int, moves: Int) -> Int:
-    """Return the rows to count, ascending: the innermost that compute, and the innermost others outside of these."""
-    inner = computes[~_encloses(parent, computes)[computes]]
-    marked = np.zeros(len(parent), bool)
-    marked[inner] = True
-    apart = np.ones(len(moves), bool)
-    for who, at in enclosing(parent, parent[moves]):
-        apart[who[marked[at]]] = False
-    outside = moves[apart]
-    around = _encloses(parent, np.concatenate([inner, outside]))
-    return np.sort(np.concatenate([inner, outside[~around[outside]]]))
 
 
 def _encloses(parent: Int, rows: Int) -> NDArray[np.bool_]:

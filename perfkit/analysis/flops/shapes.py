@@ -226,7 +226,10 @@ def parsed(shapes: object, dtypes: object = None, concrete: object = None) -> In
     if sizes is None:
         return None
     return Inputs(
-        tuple(_shape(size) for size in sizes),
+        tuple(
+            tuple(size) if isinstance(size, list) and all(type(n) is int and n >= 0 for n in size) else None
+            for size in sizes
+        ),
         tuple(dtype if isinstance(dtype, str) else "" for dtype in _listed(dtypes) or ()),
         tuple(text if isinstance(text, str) else "" for text in _listed(concrete) or ()) or None,
     )
@@ -241,12 +244,6 @@ def _listed(text: object) -> list[object] | None:
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, list) else None
-
-
-def _shape(sizes: object) -> tuple[int, ...] | None:
-    if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
-        return None
-    return tuple(sizes)
 
 
 def gemm(
@@ -324,10 +321,16 @@ def attention(given: Inputs, form: Form) -> Work | None:
     query, key, value = (given.tensor(form.query + i) for i in range(3))
     if query is None or key is None or value is None or query.dtype not in (*FLOATS, ""):
         return None
-    sizes = _attention_sizes(*(_heads_first(t.shape, form) for t in (query, key, value)))
+    shapes = [t.shape for t in (query, key, value)]
+    if form.heads_last:
+        shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s in shapes]
+    sizes = _attention_sizes(*shapes)
+    lengths = given.tensor(form.lengths) if form.lengths is not None else None
+    several = lengths is not None and lengths.elements > 1  # sequences of several lengths; an empty tensor is none
+    windowed = any(given.text(at) not in (None, "", "-1") for at in form.windows)  # only near positions see each other
     # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
     causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
-    if sizes is None or causal is None or _uneven(given, form) or (causal and sizes.queries != sizes.keys):
+    if sizes is None or causal is None or several or windowed or (causal and sizes.queries != sizes.keys):
         return None
     widths = (3, 2) if form.backward else (1, 1)
     pairs = sizes.heads * sizes.queries * sizes.keys
@@ -336,10 +339,6 @@ def attention(given: Inputs, form: Form) -> Work | None:
     moved = (query.nbytes + key.nbytes + value.nbytes + out) * (2 if form.backward else 1)
     model = ("causal_" if causal else "") + "attention" + ("_backward" if form.backward else "")
     return Work(model, query.dtype, flops // 2 if causal else flops, moved)
-
-
-def _heads_first(shape: tuple[int, ...], form: Form) -> tuple[int, ...]:
-    return (shape[0], shape[2], shape[1], shape[3]) if form.heads_last and len(shape) == 4 else shape
 
 
 def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> _AttentionSizes | None:
@@ -351,13 +350,6 @@ def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[
     if not fits or not key[1] or heads % key[1]:
         return None
     return _AttentionSizes(batch * heads, queries, key[2], width, value[3])
-
-
-def _uneven(given: Inputs, form: Form) -> bool:
-    """Tell whether there are sequences of several lengths, or a window of positions that see each other."""
-    lengths = given.tensor(form.lengths) if form.lengths is not None else None
-    several = lengths is not None and lengths.elements > 1  # an empty tensor stands for none
-    return several or any(given.text(at) not in (None, "", "-1") for at in form.windows)
 
 
 def convolution(given: Inputs, at: Places) -> Work | None:

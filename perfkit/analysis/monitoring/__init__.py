@@ -23,17 +23,18 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.monitoring import readings
 from perfkit.analysis.monitoring.alignment import clock_under_kernels
-from perfkit.analysis.monitoring.readings import at_limit, throttling
-from perfkit.analysis.monitoring.readings import readings as log_readings
-from perfkit.analysis.monitoring.summaries import (
+from perfkit.analysis.monitoring.readings import (
     BUSY,
+    at_limit,
     dips,
     idle,
     imbalance,
     percentiles,
     summary,
+    throttling,
     utilisation,
 )
+from perfkit.analysis.monitoring.readings import readings as log_readings
 from perfkit.format import number, percent, size
 from perfkit.tables import SAMPLES
 
@@ -203,29 +204,22 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     means_of = readings.wide(drawn, readings.means(drawn), ("power_w", "memory_used_bytes"))
     rates = log_readings(samples, *LINKS, window=window)
     traffic = readings.wide(rates, percentiles(rates, {"p95": 0.95})["p95"], tuple(LINKS))
-    table = pd.concat([lowered, *of_quantity, means_of, _busy(samples, window), traffic], axis=1)
-    return table.reindex(_monitored(samples))
-
-
-def _monitored(samples: pd.DataFrame) -> pd.MultiIndex:
-    """Return the devices of 0 and up with any of OF_A_DEVICE, ascending."""
-    columns = samples["rank"].to_numpy(), samples["gpu"].to_numpy(), samples["metric"].cat.codes.to_numpy()
-    changed = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
-    # Readings of a series follow each other in a sorted table: few rows tell all.
-    series = samples.take(np.flatnonzero(np.append(True, changed)[: len(samples)]))
-    series = series[(series["gpu"] >= 0) & where(series["metric"], OF_A_DEVICE.__contains__)]
-    return pd.MultiIndex.from_frame(series[readings.DEVICE].drop_duplicates().sort_values(readings.DEVICE))
-
-
-def _busy(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     found = log_readings(samples, *BUSY, window=window)
-    table = found.series[readings.DEVICE].assign(
+    busy = found.series[readings.DEVICE].assign(
         busy_count=found.count,
         busy_median=percentiles(found, {"p50": 0.5})["p50"],
         busy_idle_frac=readings.means(found, found.value == 0),
         busy_high_frac=readings.means(found, found.value >= HIGH),
     )
-    return table.drop_duplicates(readings.DEVICE).set_index(readings.DEVICE)
+    busy = busy.drop_duplicates(readings.DEVICE).set_index(readings.DEVICE)
+    table = pd.concat([lowered, *of_quantity, means_of, busy, traffic], axis=1)
+    # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few rows tell all.
+    columns = samples["rank"].to_numpy(), samples["gpu"].to_numpy(), samples["metric"].cat.codes.to_numpy()
+    changed = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
+    series = samples.take(np.flatnonzero(np.append(True, changed)[: len(samples)]))
+    series = series[(series["gpu"] >= 0) & where(series["metric"], OF_A_DEVICE.__contains__)]
+    keys = series[readings.DEVICE].drop_duplicates().sort_values(readings.DEVICE)
+    return table.reindex(pd.MultiIndex.from_frame(keys))
 
 
 def checks(

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, covered
+from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import over
-from perfkit.analysis.intervals import Int, Intervals, Window, devices, ends, intersect, total, union
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, held, of_each, readings
+from perfkit.analysis.intervals import Axis, Int, Intervals, Window, devices, ends, intersect, union
+from perfkit.analysis.monitoring.readings import DEVICE, Readings, as_of, held, of_each, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.tables import KERNELS
@@ -49,7 +49,15 @@ def clock_under_kernels(
     float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
     `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
     """
-    found, most, recorded = _clocks(samples, below, window)
+    # The readings of the SM clock, the maximum at each of them, and whether that was recorded.
+    if not 0 < below <= 1:
+        raise ValueError(f"below: {below} is not within 0 and 1")
+    found, whole = readings(samples, "sm_clock_hz", window=window), readings(samples, "sm_clock_hz")
+    most = as_of(readings(samples, "sm_max_clock_hz"), found)
+    # A series of maxima in the place of the readings, so that `as_of` finds the device.
+    peak = of_each(np.maximum, whole, whole.value)
+    highest = as_of(replace(whole, value=peak[whole.row_series]), found)
+    most, recorded = np.where(np.isnan(most), highest, most), ~np.isnan(most)
     joined = aligned(found, kernels, window)
     frame = pd.DataFrame({"device": joined.of_reading, "clock": found.value, "low": found.value < below * most})
     seen = frame[running(found, joined)].groupby("device")
@@ -65,18 +73,6 @@ def clock_under_kernels(
     return table.join(of_device).reset_index(drop=True)
 
 
-def _clocks(samples: pd.DataFrame, below: float, window: Window | None) -> tuple[Readings, Float, NDArray[np.bool_]]:
-    """Return the readings of the SM clock, the maximum at each of them, and whether that was recorded."""
-    if not 0 < below <= 1:
-        raise ValueError(f"below: {below} is not within 0 and 1")
-    found, whole = readings(samples, "sm_clock_hz", window=window), readings(samples, "sm_clock_hz")
-    most = as_of(readings(samples, "sm_max_clock_hz"), found)
-    # A series of maxima in the place of the readings, so that `as_of` finds the device.
-    peak = of_each(np.maximum, whole, whole.value)
-    highest = as_of(replace(whole, value=peak[whole.row_series]), found)
-    return found, np.where(np.isnan(most), highest, most), ~np.isnan(most)
-
-
 def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Aligned:
     """Return which device each reading and kernel belongs to, or raise PerfkitError if none has both at one time."""
     index, (of_series, of_kernel) = devices(found.series, KERNELS.check(kernels))
@@ -85,19 +81,15 @@ def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Al
     busy = union(start, end, of_kernel)
     axis = Axis.over(len(index), found.time, found.time + found.hold, busy.start, busy.end)
     both = np.intersect1d(of_series, of_kernel)
-    if len(of_series) and len(busy.start) and not _meet(found, of_reading, busy, len(index)):
-        raise PerfkitError(_apart(found, busy))
+    if len(of_series) and len(busy.start):
+        # Some device must have readings in the span of its kernels.
+        first, last = np.full(len(index), np.iinfo(np.int64).max), np.full(len(index), np.iinfo(np.int64).min)
+        np.minimum.at(first, busy.group, busy.start)
+        np.maximum.at(last, busy.group, busy.end)
+        read = held(found, of_reading, np.arange(len(found.time)))
+        if not len(intersect(read, union(first, last, np.arange(len(index)))).start):
+            raise PerfkitError(_apart(found, busy))
     return Aligned(index, both, of_reading, busy, axis)
-
-
-def _meet(found: Readings, of_reading: Int, busy: Intervals, count: int) -> bool:
-    """Tell whether some device has readings in the span of its kernels."""
-    rows = np.arange(len(found.time))
-    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, busy.group, busy.start)
-    np.maximum.at(last, busy.group, busy.end)
-    spans = union(first, last, np.arange(count))
-    return bool(total(intersect(held(found, of_reading, rows), spans), count).any())
 
 
 def _apart(found: Readings, busy: Intervals) -> str:
@@ -115,7 +107,7 @@ def _apart(found: Readings, busy: Intervals) -> str:
 
 def on(axis: Axis, covering: Intervals) -> Intervals:
     """Return a set of intervals as positions on the axis."""
-    return union(*(axis.at(covering.group, time) for time in (covering.start, covering.end)))
+    return union(*axis.placed(covering))
 
 
 def running(found: Readings, joined: Aligned) -> NDArray[np.bool_]:

@@ -44,11 +44,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD as THREAD_KEYS
-from perfkit.analysis.causes import Axis, is_graph_launch, is_memory, numbered_together, on_one_axis, started_by, where
+from perfkit.analysis.causes import is_graph_launch, is_memory, numbered_together, on_one_axis, started_by, where
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import blocks
-from perfkit.analysis.intervals import Int, Window, cut, devices, spans
+from perfkit.analysis.intervals import Axis, Int, Window, cut, devices, spans
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import HOW, Operators, backward, kernels_of, launched, summary
 from perfkit.analysis.steps import STEPS
@@ -77,12 +77,7 @@ SYNCHRONISATIONS = Table(
     "SYNCHRONISATIONS",
     "a call that waits for the GPU",
     (
-        RANK,
-        GPU,
-        PROCESS,
-        THREAD,
-        START,
-        DUR,
+        *(RANK, GPU, PROCESS, THREAD, START, DUR),
         Column("api", "category", "the call, as in API_CALLS"),
         Column("kind", "category", "explicit, the program asked to wait, or implicit, an operator or a copy did"),
         Column("operator", "category", "innermost operator that makes the call; missing outside of operators"),

@@ -276,17 +276,7 @@ def summed(
     ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, row: Int, *, keys: list[str], window: Window | None
 ) -> pd.DataFrame:
     """Return what `summary` does, given the row of the operator around each one, and of that of each kernel."""
-    names, of_op, of_kernel = _groups(ops, kernels, row, keys)
-    grouping = _Grouping(parent, outermost(parent, of_op, np.arange(len(ops))), of_op, len(names))
-    inside = cut(kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
-    table = names.assign(**_on_cpu(ops, grouping, window), **_on_gpu(inside, grouping))
-    table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
-    some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
-    return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
-
-
-def _groups(ops: pd.DataFrame, kernels: pd.DataFrame, row: Int, keys: list[str]) -> tuple[pd.DataFrame, Int, Int]:
-    """Return the combinations of keys, that of each operator, and that of each kernel: its operator's or its own."""
+    # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
     lacking = np.flatnonzero(row < 0)
     own = kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
     blank = {key: pd.Categorical.from_codes(np.full(len(own), -1), ops[key].cat.categories) for key in KEYS[:4]}
@@ -294,7 +284,12 @@ def _groups(ops: pd.DataFrame, kernels: pd.DataFrame, row: Int, keys: list[str])
     of_op = group[: len(ops)]
     of_kernel = np.append(of_op, -1)[row]
     of_kernel[lacking] = group[len(ops) :]
-    return names, of_op, of_kernel
+    grouping = _Grouping(parent, outermost(parent, of_op, np.arange(len(ops))), of_op, len(names))
+    inside = cut(kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
+    table = names.assign(**_on_cpu(ops, grouping, window), **_on_gpu(inside, grouping))
+    table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
+    some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
+    return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
 
 
 def _on_cpu(ops: pd.DataFrame, by: _Grouping, window: Window | None) -> dict[str, NDArray[Any]]:
@@ -338,10 +333,14 @@ def backward(
     parent = parents(OPS.check(ops))
     time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)
     node, row, forward = _nodes(ops, parent)
-    pairs = pd.DataFrame({"operator": named(ops, forward), "node": _node_names(ops["name"], row)})
+    plain, nodes = pd.factorize(np.array([str(t).removeprefix(ENGINE) for t in ops["name"].cat.categories], object))
+    of_row = pd.Categorical.from_codes(plain[ops["name"].cat.codes.to_numpy()[row]], pd.Index(nodes, dtype=object))
+    pairs = pd.DataFrame({"operator": named(ops, forward), "node": of_row})
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
-    table["forward_ns"] = _once(rolled_up(time, parent), forward, group, len(table))
+    matched = forward >= 0
+    once = np.unique(group[matched] * len(time) + forward[matched])  # each forward operator counts once in its group
+    table["forward_ns"] = sums(rolled_up(time, parent)[once % len(time)], once // len(time), len(table))
     launched = np.flatnonzero(time)
     around = _around(parent, node, launched)  # what a node runs in it counts without the other nodes within
     of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
@@ -352,9 +351,7 @@ def backward(
 
 def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]:
     """Return which operators are nodes of autograd, their rows, and the row of the operator that made each, or -1."""
-    engine, named_node = (
-        where(ops["name"], is_one) for is_one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
-    )
+    engine, named_node = (where(ops["name"], one) for one in (lambda name: name.startswith(ENGINE), NODE.fullmatch))
     node = engine | (named_node & ~np.append(engine, False)[parent])
     row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
     # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
@@ -385,17 +382,3 @@ def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
         new = (around[who] < 0) & node[at]
         around[who[new]] = at[new]
     return around
-
-
-def _once(total: Int, forward: Int, group: Int, groups: int) -> Int:
-    """Return the time of the distinct forward operators of each group."""
-    matched = forward >= 0
-    pairs = np.sort(group[matched] * len(total) + forward[matched])
-    pairs = pairs[np.diff(pairs, prepend=-1) != 0]
-    return sums(total[pairs % len(total)], pairs // len(total), groups)
-
-
-def _node_names(name: pd.Series, row: Int) -> pd.Categorical:
-    """Return the name of the node of each row, without the engine's prefix."""
-    plain, names = pd.factorize(np.array([str(text).removeprefix(ENGINE) for text in name.cat.categories], object))
-    return pd.Categorical.from_codes(plain[name.cat.codes.to_numpy()[row]], pd.Index(names, dtype=object))

@@ -167,13 +167,29 @@ def prepared(
     ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
     tables = Tables(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges)
     program = recorded(kernels, copies, api_calls, window=window)
-    if len(program.ops.start):
-        _check_calls(tables)
+    how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
+    if len(program.ops.start) and not len(api_calls):
+        raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
+    if len(program.ops.start) and not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
+        raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
     plan = _plan(program, tables)
     measured = _spans(program, plan, (program.ops.start, program.ops.end))
     unchanged = _spans(program, plan, timed(plan, MID))
-    _check_graphs(tables, window, int(measured[-1]))
-    _check_missed(measured, unchanged)
+    lost, span_ns = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum()), int(measured[-1])
+    if lost > LIMIT_FRAC * span_ns:
+        raise PerfkitError(
+            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
+            "Record their nodes: nsys profile --cuda-graph-trace=node."
+        )
+    # The unchanged replay must be the run that was measured.
+    missed = np.abs(unchanged - measured) / np.maximum(measured, 1)
+    if (missed > LIMIT_FRAC).any():
+        worst = int(missed.argmax())
+        raise PerfkitError(
+            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, {measured[worst]:,} ns in the "
+            f"capture, more than {LIMIT_FRAC:.0%} apart: something that was not recorded held it up. Record all GPUs, "
+            "processes and CUDA calls of the run, or choose a window of steady steps."
+        )
     return Prepared(tables, program, plan, measured, unchanged)
 
 
@@ -213,39 +229,6 @@ def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:
     np.maximum.at(last, number[there], end[there])
     spans = np.where(last >= first, last - first, 0)
     return np.append(spans, int(last.max() - first.min()) if there.any() else 0)
-
-
-def _check_calls(tables: Tables) -> None:
-    """Raise PerfkitError if the calls that launch operations are not recorded."""
-    kernels, copies, api_calls, _ = tables
-    how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
-    if not len(api_calls):
-        raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
-    if not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
-        raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
-
-
-def _check_graphs(tables: Tables, window: Window | None, span_ns: int) -> None:
-    """Raise PerfkitError if a GPU was at work in graphs of which too little was recorded."""
-    kernels, copies, api_calls, _ = tables
-    lost = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum())
-    if lost > LIMIT_FRAC * span_ns:
-        raise PerfkitError(
-            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
-            "Record their nodes: nsys profile --cuda-graph-trace=node."
-        )
-
-
-def _check_missed(measured: Int, unchanged: Int) -> None:
-    """Raise PerfkitError if the unchanged replay is not the run that was measured."""
-    missed = np.abs(unchanged - measured) / np.maximum(measured, 1)
-    if (missed > LIMIT_FRAC).any():
-        worst = int(missed.argmax())
-        raise PerfkitError(
-            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, {measured[worst]:,} ns in the "
-            f"capture, more than {LIMIT_FRAC:.0%} apart: something that was not recorded held it up. Record all GPUs, "
-            "processes and CUDA calls of the run, or choose a window of steady steps."
-        )
 
 
 def runs(chains: Chains, into: Int, apart: Bool) -> Runs:
@@ -298,7 +281,12 @@ def timed(plan: Plan, view: int) -> tuple[Int, Int]:
     into[op] = nodes.arrivals + np.arange(len(op))
     lag = waits.lag - plan.dur[waits.op] * waits.starts
     host = Edges(nodes.heads + threads.number[2 * waits.call + 1], waits.op, lag)
-    other = [host, *_between_streams(plan, view, into), *_of_meetings(plan, nodes, met)]
+    # Collectives wait for all that take part, then for what was left when the last had come.
+    ops = plan.program.ops
+    left = (ops.end[op] - met[meeting]) * (plan.dur[op] / np.maximum(ops.end[op] - ops.start[op], 1))
+    arrived = Edges(nodes.meetings + meeting, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64))
+    finished = Edges(op, nodes.meetings + meeting, np.rint(left).astype(np.int64))
+    other = [host, *_between_streams(plan, view, into), arrived, finished]
     chains = _chains(plan, view, threads, nodes)
     ends_run = np.zeros(nodes.root + 1, bool)
     ends_run[np.concatenate([op, *(edges.to for edges in other), *(edges.source for edges in other)])] = True
@@ -398,12 +386,3 @@ def _between_streams(plan: Plan, view: int, into: Int) -> list[Edges]:
     op, after, lag, sure = plan.stream_waits
     kept = sure if view == LOW else (plan.moved[after] <= GONE) | (view == HIGH)
     return [*edges, Edges(into[op[kept]], after[kept], lag[kept] + dur[op[kept]])]
-
-
-def _of_meetings(plan: Plan, nodes: _Nodes, met: Int) -> list[Edges]:
-    """Return what collectives wait for: all that take part, then what was left when the last had come."""
-    ops, (op, meeting) = plan.program.ops, plan.meetings
-    node = nodes.meetings + meeting
-    measured = np.maximum(ops.end[op] - ops.start[op], 1)
-    left = np.rint((ops.end[op] - met[meeting]) * (plan.dur[op] / measured)).astype(np.int64)
-    return [Edges(node, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64)), Edges(op, node, left)]

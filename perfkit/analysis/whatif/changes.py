@@ -173,7 +173,12 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
     if isinstance(change, Host):
         return _alter_host(plan, change, tables)
     if isinstance(change, Synchronisations):
-        return _alter_synchronisations(plan, change, tables.api_calls)
+        calls, waits = plan.program.calls, plan.host_waits
+        chosen = where(tables.api_calls["name"], re.compile(change.pattern).search)[calls.row]
+        chosen &= calls.kind >= program.EVENT_SYNC
+        plan.cost[chosen] = 0
+        plan.host_waits = waits.only(~chosen[waits.call])
+        return int(chosen.sum())
     chosen = _of_rows(plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy())
     _scale(plan, chosen, change.factor)
     plan.moved[chosen] = SENT
@@ -238,7 +243,10 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
     calls = plan.program.calls
     inside = plan.gap.clip(0)
     if change.pattern:
-        inside = _covered(plan, tables, change.pattern)
+        # How much of the work before each call lies in ranges of its thread whose name matches.
+        named = tables.ranges[where(tables.ranges["name"], re.compile(change.pattern, re.IGNORECASE).search)]
+        work = tables.api_calls[THREAD].take(calls.row).assign(start_ns=calls.start - inside, dur_ns=inside)
+        inside = covered_by(work, named, THREAD)
     if not change.workers:
         plan.gap = plan.gap - np.rint(inside * (1 - change.factor)).astype(np.int64)
         return int((inside > 0).sum())
@@ -250,22 +258,6 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
         done = begin + np.rint(np.cumsum(inside[call]) * (change.factor / change.workers)).astype(np.int64)
         plan.ready[call] = np.maximum(plan.ready[call], done)
     return int((inside > 0).sum())
-
-
-def _covered(plan: Plan, tables: Tables, pattern: str) -> Int:
-    """Return how much of the work before each call lies in ranges of its thread whose name matches, ns."""
-    calls, gap = plan.program.calls, plan.gap.clip(0)
-    named = tables.ranges[where(tables.ranges["name"], re.compile(pattern, re.IGNORECASE).search)]
-    work = tables.api_calls[THREAD].take(calls.row).assign(start_ns=calls.start - gap, dur_ns=gap)
-    return covered_by(work, named, THREAD)
-
-
-def _alter_synchronisations(plan: Plan, change: Synchronisations, api_calls: pd.DataFrame) -> int:
-    calls, waits = plan.program.calls, plan.host_waits
-    chosen = where(api_calls["name"], re.compile(change.pattern).search)[calls.row] & (calls.kind >= program.EVENT_SYNC)
-    plan.cost[chosen] = 0
-    plan.host_waits = waits.only(~chosen[waits.call])
-    return int(chosen.sum())
 
 
 def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
@@ -346,21 +338,16 @@ def moved_edges(plan: Plan, view: int, before: Int) -> list[Edges]:
     needs = np.flatnonzero((moved <= GONE) & (view == program.HIGH))
     needed = program.predecessor(ops.stream)[needs]
     needs = needs[(needed >= 0) & (np.append(moved, GONE)[needed] > GONE)]
+    # What is first now may not start before what was first, where that found the stream at work.
+    was = np.flatnonzero(plan.lags.held & (moved > GONE))
+    first = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[was]))
+    was = was[np.searchsorted(ops.stream[was], ops.stream[first])]
     return [
         Edges(apart[behind], apart[behind - 1], np.zeros(len(behind), np.int64)),
         Edges(follows, before[follows], np.maximum(plan.lags.typical_space[follows], 0)),
         Edges(needs, needs - 1, plan.lags.typical_space[needs]),
-        _held(plan, before),
+        Edges(first, was, -plan.dur[was]),
     ]
-
-
-def _held(plan: Plan, before: Int) -> Edges:
-    """Keep what is first now from starting before what was first, where that found the stream at work."""
-    ops, moved = plan.program.ops, plan.moved
-    was = np.flatnonzero(plan.lags.held & (moved > GONE))
-    now = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[was]))
-    was = was[np.searchsorted(ops.stream[was], ops.stream[now])]
-    return Edges(now, was, -plan.dur[was])
 
 
 def waits_under(plan: Plan, view: int) -> program.HostWaits:

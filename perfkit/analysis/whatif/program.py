@@ -38,9 +38,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import KERNEL_WAIT_NS, Axis, is_launch, is_memory, is_sync, numbered_together, started_by
+from perfkit.analysis.causes import KERNEL_WAIT_NS, is_launch, is_memory, is_sync, numbered_together, started_by
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Int, Window, bounds
+from perfkit.analysis.intervals import Axis, Int, Window, bounds
 
 Bool = NDArray[np.bool_]
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
@@ -159,7 +159,17 @@ def recorded(
     calls, outer = _outermost(api_calls, process[2])
     call = np.concatenate([started_by(table, api_calls) for table in (kernels, copies)])
     program = Program(_operations(kernels, copies, np.concatenate(process[:2]), outer[call]), calls)
-    return program if window is None else _inside(program, bounds(window))
+    if window is None:
+        return program
+    # What belongs to the operations that start in the window.
+    begin, end = bounds(window)
+    ops, calls = program
+    keep = (ops.start >= begin) & (ops.start < end)
+    first = min(begin, int(program.launched[keep].min(initial=begin)))
+    kept = (calls.start >= first) & (calls.start < end)
+    number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
+    ops = Operations(*(column[keep] for column in ops))
+    return Program(ops._replace(call=number[ops.call]), Calls(*(column[kept] for column in calls)))
 
 
 def _outermost(api_calls: pd.DataFrame, process: Int) -> tuple[Calls, Int]:
@@ -215,17 +225,6 @@ def _operations(kernels: pd.DataFrame, copies: pd.DataFrame, process: Int, call:
     return Operations(*(column[order] for column in columns))
 
 
-def _inside(program: Program, window: Window) -> Program:
-    """Return what belongs to the operations that start in the window."""
-    ops, calls = program
-    keep = (ops.start >= window[0]) & (ops.start < window[1])
-    first = min(window[0], int(program.launched[keep].min(initial=window[0])))
-    kept = (calls.start >= first) & (calls.start < window[1])
-    number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
-    ops = Operations(*(column[keep] for column in ops))
-    return Program(ops._replace(call=number[ops.call]), Calls(*(column[kept] for column in calls)))
-
-
 def handovers(calls: Calls) -> Handovers:
     """Return the calls with which a thread goes on after another of its process."""
     order = np.lexsort((calls.start, calls.process))
@@ -256,7 +255,9 @@ def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
     first = np.zeros(len(order), bool)
     first[order] = np.diff(ops.call[order], prepend=-2) != 0
     alone = has_call & first & (ended <= called) & (ops.start <= returned + SLACK_NS)
-    least_offset, usual = _of_kind(offset, _waiting_kinds(program, names), alone)
+    code = np.append(names.cat.codes.to_numpy(np.int64)[calls.row], -1)[ops.call]
+    kind = pd.factorize((ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy)[0]
+    least_offset, usual = _of_kind(offset, kind, alone)
     slow = np.where(blocking, ended <= called, ended <= returned)
     launch = np.minimum(offset, np.where(slow, np.maximum(usual, returned - called), usual))
     queued = ~has_call | (ended >= called + launch)
@@ -291,14 +292,6 @@ def predecessor(stream: Int, among: Bool | None = None) -> Int:
     latest = np.r_[-1, np.maximum.accumulate(row)][: len(row)]
     same = (latest >= 0) & (np.append(stream, -1)[latest] == stream)
     return np.where(same, latest, -1)
-
-
-def _waiting_kinds(program: Program, names: pd.Series) -> Int:
-    """Number the combinations of rank, call and sort of operation."""
-    ops, calls = program
-    code = np.append(names.cat.codes.to_numpy(np.int64)[calls.row], -1)[ops.call]
-    key = (ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy
-    return np.asarray(pd.factorize(key)[0], np.int64)
 
 
 def _of_kind(values: Int, kind: Int, counted: Bool) -> tuple[Int, Int]:

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, started_by
-from perfkit.analysis.intervals import Int, Window, bounds
+from perfkit.analysis.causes import started_by
+from perfkit.analysis.intervals import Axis, Int, Window, bounds
 from perfkit.analysis.whatif.program import (
     MID,
     NONE,
@@ -247,7 +247,10 @@ def stretch(
     kernels, or no stretch is like all.
     """
     start, end, number = _on_all_ranks(steps, window)
-    span = _span(kernels, copies, steps) if window is None else bounds(window)
+    filled = [frame for frame in (kernels, copies, steps) if len(frame)]
+    begun = min((int(frame["start_ns"].min()) for frame in filled), default=0)
+    ended = max((int((frame["start_ns"] + frame["dur_ns"]).max()) for frame in filled), default=1)
+    span = (begun, ended) if window is None else bounds(window)
     whole_frac = float((end - start).sum() / (span[1] - span[0])) if len(start) else 0.0
     if len(start) < LEAST_STEPS:
         raise PerfkitError(f"steps: {len(start)} steady ones are too few to stand for a run. {BY_HAND}")
@@ -257,7 +260,15 @@ def stretch(
         )
     names, parts = _parts(kernels, copies, start, end)
     count = min(max(round(aim / max(parts[:, 1].mean(), 1)), LEAST_STEPS), len(start))
-    first, apart = _likest(parts, count)
+    # The first step of the stretch of so many steps that is likest to all, and how far each part is apart.
+    mean = parts.mean(axis=0)
+    scale = np.full(len(mean), max(mean[0], 1.0))
+    scale[1] = max(mean[1], 1.0)
+    begins = np.unique(np.linspace(0, len(parts) - count, CANDIDATES).astype(np.int64))
+    passed = np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
+    each = np.abs((passed[begins + count] - passed[begins]) / count - mean) / scale
+    best = int(each.max(axis=1).argmin())
+    first, apart = int(begins[best]), each[best]
     worst = int(apart.argmax())
     if apart[worst] > LIKE_FRAC:
         raise PerfkitError(
@@ -266,9 +277,7 @@ def stretch(
         )
     held = int(parts[first : first + count, 1].sum())
     if held > most:
-        raise PerfkitError(
-            f"steps: {count} of them have {held:,} kernels, more than {most:,}. Choose a window by hand."
-        )
+        raise PerfkitError(f"steps: {count} of them have {held:,} kernels, more than {most:,}. {BY_HAND}")
     return Stretch(
         window=(int(start[first]), int(end[first + count - 1])),
         first=int(number[first]),
@@ -301,13 +310,6 @@ def _starting(frame: pd.DataFrame, first: int | None, last: int) -> pd.DataFrame
     """Return the rows that start before `last`, and not before `first` if it is given."""
     start = frame["start_ns"].to_numpy()
     return frame.take(np.flatnonzero((start < last) & (first is None or start >= first)))
-
-
-def _span(*frames: pd.DataFrame) -> Window:
-    filled = [frame for frame in frames if len(frame)]
-    starts = [int(frame["start_ns"].min()) for frame in filled]
-    ends = [int((frame["start_ns"] + frame["dur_ns"]).max()) for frame in filled]
-    return min(starts, default=0), max(ends, default=1)
 
 
 def _on_all_ranks(steps: pd.DataFrame, window: Window | None) -> tuple[Int, Int, Int]:
@@ -347,15 +349,3 @@ def _steps_of(frame: pd.DataFrame, start: Int, end: Int) -> Int:
     at = frame["start_ns"].to_numpy()
     step = np.searchsorted(start, at, side="right") - 1
     return np.where((step >= 0) & (at < np.append(end, 0)[step]), step, -1)
-
-
-def _likest(parts: Values, count: int) -> tuple[int, Values]:
-    """Return the first step of the stretch of so many steps that is likest to all, and how far each part is apart."""
-    mean = parts.mean(axis=0)
-    scale = np.full(len(mean), max(mean[0], 1.0))
-    scale[1] = max(mean[1], 1.0)
-    first = np.unique(np.linspace(0, len(parts) - count, CANDIDATES).astype(np.int64))
-    passed = np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
-    apart = np.abs((passed[first + count] - passed[first]) / count - mean) / scale
-    best = int(apart.max(axis=1).argmin())
-    return int(first[best]), apart[best]

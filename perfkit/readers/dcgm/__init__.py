@@ -12,7 +12,6 @@ is missing; nothing is clipped.
 """
 
 import math
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -34,7 +33,7 @@ from perfkit.errors import ReadError
 from perfkit.format import number, printable, several
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.dcgm import fields, forms
-from perfkit.readers.text import by_number, capture_table, content, devices_table, head, samples_table
+from perfkit.readers.text import by_number, capture_table, content, devices_table, head, put, samples_table
 
 __all__ = ["KIND", "VERSION", "fetch", "read", "sniff"]
 
@@ -100,22 +99,19 @@ def read(path: Path) -> Profile:
     frame = frame.assign(time_ns=frame["time_ns"] - start)
     named = devices(log.devices, frame, rank)
     frames = {"SAMPLES": frame, **({"DEVICES": named} if len(named) else {})}
+    metrics = set(frame["metric"].cat.categories)
+    lacking = [Missing(f"SAMPLES.{asked[0]}", what, DMON) for asked, what in ASKED if not metrics & set(asked)]
+    if named.empty:
+        lacking.append(Missing("DEVICES", "Which GPUs were used?", "nvidia-smi -q -x -f gpus.xml"))
     return Profile(
         reader="dcgm",
         path=path,
         capture=capture_table(path, log.tool, log.version, start if log.timed else None, frame["time_ns"].max()),
         loaders={name: partial(frames.__getitem__, name) for name in frames},
-        missing=_missing(set(frame["metric"].cat.categories), named),
+        missing=tuple(lacking),
         notes=tuple(notes),
         node=node_of(next(iter(rank))) if len(rank) == 1 else "",
     )
-
-
-def _missing(metrics: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
-    lacking = [Missing(f"SAMPLES.{asked[0]}", what, DMON) for asked, what in ASKED if not metrics & set(asked)]
-    if named.empty:
-        lacking.append(Missing("DEVICES", "Which GPUs were used?", "nvidia-smi -q -x -f gpus.xml"))
-    return tuple(lacking)
 
 
 def whole_gpus(series: Sequence[fields.Series], notes: list[str]) -> list[fields.Series]:
@@ -307,9 +303,7 @@ class Server:
         try:
             return msgspec.json.decode(content, type=form)
         except forms.UNREADABLE:
-            raise ReadError(
-                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
-            ) from None
+            raise ReadError(f"{self.shown}: no answer of Prometheus's (starts with {content[:40]!r}). {PAGE}") from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
         request = urllib.request.Request(f"{self._base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
@@ -366,10 +360,15 @@ def fetch(
         raise ValueError(f"start, end: {start} to {end} is no range of times; the end must not be before the start")
     if not (math.isfinite(step) and step > 0):
         raise ValueError(f"step: {step} s is not above 0")
+    # The selector of all metrics that are read.
+    names = {*fields.METRICS, fields.INDEX, fields.INFO}
+    groups = {p: sorted(n.removeprefix(p) for n in names if n.startswith(p)) for p in ("DCGM_FI_", *fields.PREFIXES)}
+    pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
+    query = f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
     series: dict[bytes, forms.Result] = {}
     warnings: dict[str, None] = {}
     for first, last in _parts(start, end, step):
-        answer = server.series(_query(match), first, last, step)
+        answer = server.series(query, first, last, step)
         warnings.update(dict.fromkeys(answer.warnings))
         for one in answer.data.result if answer.data else ():
             labels = {label: value for label, value in one.metric.items() if label in fields.NEEDED}
@@ -378,16 +377,13 @@ def fetch(
             ).values += one.values
     if not series:
         raise ReadError(_nothing(server, start, end, match))
-    _write_answer(out, forms.Answer("success", forms.Data("matrix", list(series.values())), warnings=list(warnings)))
+    answered = forms.Answer("success", forms.Data("matrix", list(series.values())), warnings=list(warnings))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        put(out, msgspec.json.encode(answered))
+    except OSError as e:
+        raise ReadError(f"{out}: cannot be written ({e.strerror}). Choose another file.") from e
     return out
-
-
-def _query(match: str) -> str:
-    """Return the selector of all metrics that are read."""
-    names = {*fields.METRICS, fields.INDEX, fields.INFO}
-    groups = {p: sorted(n.removeprefix(p) for n in names if n.startswith(p)) for p in ("DCGM_FI_", *fields.PREFIXES)}
-    pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
-    return f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
 
 
 def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
@@ -408,19 +404,3 @@ def _nothing(server: Server, start: float, end: float, match: str) -> str:
         f"{server.shown}: no GPU metric that perfkit knows from {span} UTC{where} (metrics there: {listed}). "
         "Check the range, and that Prometheus scrapes dcgm-exporter."
     )
-
-
-def _write_answer(out: Path, answer: forms.Answer) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=out.parent, suffix=".partial", delete=False) as file:
-            partial = Path(file.name)
-            try:
-                file.write(msgspec.json.encode(answer))
-                file.close()
-                partial.replace(out)
-            except OSError:
-                partial.unlink(missing_ok=True)
-                raise
-    except OSError as e:
-        raise ReadError(f"{out}: cannot be written ({e.strerror}). Choose another file.") from e

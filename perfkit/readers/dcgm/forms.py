@@ -132,21 +132,16 @@ def _sorted_lines(text: Iterable[str]) -> Dmon:
                 last.append(-1)
             tick += last[entity] == tick
             last[entity] = tick
-            _add(log, table, (number, tick, entity), len(words) - 2, " ".join(words))
+            if len(words) - 2 != len(table.columns):
+                log.ragged.append(number)
+                continue
+            table.numbers.append(number)
+            table.ticks.append(tick)
+            table.entities.append(entity)
+            table.text.append(" ".join(words))
         elif words and words[0] not in ("ID", "Id"):
             table = _other(log, table, words, number)
     return log
-
-
-def _add(log: Dmon, table: Rows, row: tuple[int, int, int], cells: int, line: str) -> None:
-    number, tick, entity = row
-    if cells != len(table.columns):
-        log.ragged.append(number)
-        return
-    table.numbers.append(number)
-    table.ticks.append(tick)
-    table.entities.append(entity)
-    table.text.append(line)
 
 
 def _other(log: Dmon, table: Rows | None, words: list[str], number: int) -> Rows | None:
@@ -185,18 +180,14 @@ def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -
     owner = only[0] if len(only) == 1 else -1 if only else 0  # of instances, whose rows do not name their GPU
     for i in columns:
         column = table.columns[i]
-        values = _numbers(path, table.numbers, column, frame[i + 2])
+        cells: Iterable[object] = frame[i + 2]
+        if frame[i + 2].dtype.kind not in "iuf":  # something else than numbers is in it: that is missing or an error
+            cells = [_value(path, n, column, str(cell)) for n, cell in zip(table.numbers, cells, strict=True)]
+        values = np.array(cells, np.float64)
         for (kind, number), own in zip(entities, rows, strict=True):
             gpu, instance = (owner, f"{GPUS[kind]}{number}") if GPUS[kind] else (int(number), "")
             if len(own):
                 yield fields.Series(fields.BY_COLUMN[column], "", gpu, times[own], values[own], instance)
-
-
-def _numbers(path: Path, numbers: Sequence[int], column: str, cells: pd.Series) -> fields.Values:
-    """Return a column as numbers; where it holds something else, that is missing or an error."""
-    if cells.dtype.kind in "iuf":
-        return cells.to_numpy(np.float64)
-    return np.array([_value(path, n, column, str(cell)) for n, cell in zip(numbers, cells, strict=True)])
 
 
 def _value(path: Path, number: int, column: str, cell: str) -> float:
@@ -262,7 +253,10 @@ def read_exposition(path: Path) -> fields.Reading:
             "Save what dcgm-exporter answers: `curl HOST:9400/metrics`."
         )
     timed = all(f.time for f in samples)
-    notes += [] if timed else [_untimed(1 + samples[-1].scrape)]
+    if not timed and samples[-1].scrape:
+        notes.append(f"{1 + samples[-1].scrape} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}")
+    elif not timed:
+        notes.append("one scrape without time stamp: its time is 0")
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     in_seconds = any(line.strip() == EOF for line in text)
     raw = _exposed(samples, (S_NS if in_seconds else MS_NS) if timed else 0)
@@ -330,12 +324,6 @@ def _nanoseconds(time: str, unit: int) -> int:
     return int(Decimal(time) * unit) if abs(float(time)) * unit < fields.LATEST_NS else fields.NEVER
 
 
-def _untimed(scrapes: int) -> str:
-    if scrapes == 1:
-        return "one scrape without time stamp: its time is 0"
-    return f"{scrapes} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}"
-
-
 class Result(msgspec.Struct, omit_defaults=True):
     """One series of an answer."""
 
@@ -380,17 +368,15 @@ def read_answer(path: Path) -> fields.Reading:
         [_answered(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []
     )
     notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
-    gpu_series, devices = fields.gathered(series, notes)
+    kept, devices = fields.gathered(series, notes)
     left_out = unknown(one.name for one in series)
-    if not gpu_series:
+    if not kept:
         raise ReadError(
             f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'none'}). "
             "Ask for them with `perfkit record prometheus URL`."
         )
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
-    return fields.Reading(
-        "Prometheus", gpu_series, timed=True, version=fields.driver(series), devices=devices, notes=notes
-    )
+    return fields.Reading("Prometheus", kept, timed=True, version=fields.driver(series), devices=devices, notes=notes)
 
 
 def _answer(path: Path) -> Answer:
@@ -416,9 +402,7 @@ def _answer(path: Path) -> Answer:
     decoded.update(label for one in answer.data.result for label in one.metric if label in there)
     twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:
-        raise ReadError(
-            f"{path}: an object has the key {twice!r} twice, and one of both values is lost. Ask for it again."
-        )
+        raise ReadError(f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it again.")
     return answer
 
 

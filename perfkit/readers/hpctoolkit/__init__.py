@@ -300,7 +300,10 @@ def reason(metric: str) -> str | None:
 
 def threads(profiles: Profiles, kinds: Sequence[str]) -> pd.DataFrame:
     """Return THREADS: the CPU threads and GPU streams."""
-    identities = [_identity(profiles, position, kinds) for position in profiles.threads]
+    identities = [
+        [(kinds[kind] if kind < len(kinds) else f"identity {kind}", number) for kind, number in profiles.identity(at)]
+        for at in profiles.threads
+    ]
     nodes = {number for identity in identities for kind, number in identity if kind == "NODE"}
     on_gpu = [any(kind in WORDS for kind, _ in identity) for identity in identities]
     frame = {
@@ -311,13 +314,6 @@ def threads(profiles: Profiles, kinds: Sequence[str]) -> pd.DataFrame:
         "mpi_rank": pd.array([dict(identity).get("RANK") for identity in identities], dtype="Int64"),
     }
     return tables.THREADS.make(pd.DataFrame(frame))
-
-
-def _identity(profiles: Profiles, position: int, kinds: Sequence[str]) -> list[tuple[str, int]]:
-    return [
-        (kinds[kind] if kind < len(kinds) else f"identity {kind}", number)
-        for kind, number in profiles.identity(position)
-    ]
 
 
 def _name(identity: Sequence[tuple[str, int]], several_nodes: bool) -> str:

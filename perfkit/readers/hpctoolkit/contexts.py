@@ -2,7 +2,6 @@
 
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,12 +116,16 @@ def metrics(meta: File) -> list[Metric]:
     scope = meta.records(scopes, n_scopes, scope_size, {"type": ("u1", 8)}, "the scopes")
     inclusive = [scopes + int(i) * scope_size for i in np.flatnonzero(scope["type"] == EXECUTION)]
     parts = {"name": ("<u8", 0), "insts": ("<u8", 8), "sums": ("<u8", 16), "n": ("<u2", 24), "n_sums": ("<u2", 26)}
+    of_summary = {"scope": ("<u8", 0), "formula": ("<u8", 8), "combine": ("u1", 16), "metric": ("<u2", 18)}
     metrics_of: dict[str, Metric] = {}
     for row in meta.records(first, count, size, parts, "the metrics"):
         pointer, insts, sums, n, n_sums = map(int, row)
         rows = meta.records(insts, n, inst_size, {"scope": ("<u8", 0), "metric": ("<u2", 8)}, "the scopes of a metric")
         thread = next((int(row["metric"]) for row in rows if int(row["scope"]) in inclusive), None)
-        summary = _summary(meta, sums, n_sums, sum_size, inclusive)
+        rows = meta.records(sums, n_sums, sum_size, of_summary, "the summaries of a metric")
+        summed = (r for r in rows[rows["combine"] == SUM] if int(r["scope"]) in inclusive)
+        plain = (r for r in summed if meta.text(int(r["formula"])) == AS_IT_IS)
+        summary = next((int(row["metric"]) for row in plain), None)
         if thread is None or summary is None:
             continue
         text = meta.text(pointer)
@@ -131,14 +134,6 @@ def metrics(meta: File) -> list[Metric]:
         name, unit, factor = (text, "count", 1.0) if name in metrics_of else (name, unit, factor)
         metrics_of[name] = Metric(name, unit, factor, summary, thread)
     return [metrics_of[name] for name in sorted(metrics_of)]
-
-
-def _summary(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
-    parts = {"scope": ("<u8", 0), "formula": ("<u8", 8), "combine": ("u1", 16), "metric": ("<u2", 18)}
-    rows = meta.records(at, count, size, parts, "the summaries of a metric")
-    rows = rows[rows["combine"] == SUM]
-    plain = (r for r in rows if int(r["scope"]) in scopes and meta.text(int(r["formula"])) == AS_IT_IS)
-    return next((int(row["metric"]) for row in plain), None)
 
 
 def measured(text: str) -> tuple[str, str, float]:
@@ -208,17 +203,31 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     modules, files = Listed(first, stride, [meta.text(at) for at in rows["path"].tolist()]), file_names(meta)
     functions = function_names(meta, modules, files)
     context = contexts(meta, walked.at, functions, files, modules)
-    file, line, module = _where(context, functions, np.array([_is_source(f) for f in files.texts], bool))
-    kind, (called, labels) = _kind(context, functions), _called(context, file, functions, files, modules)
+    # Code without line information is said to be in the file [module].
+    is_source = [bool(f) and not (f.startswith("[") and f.endswith("]")) for f in files.texts]
+    # File, line and module per context, -1 if unknown; a function is where it is defined.
+    defined = context.function >= 0
+    file = np.where(defined, _of(functions.file, context.function), context.file)
+    file = np.where(np.array([*is_source, False], bool)[file], file, -1)
+    line = np.where(defined, _of(functions.line, context.function), context.line)
+    line[(file < 0) | (line == 0)] = -1
+    module = np.where(defined, _of(functions.module, context.function), context.module)
+    operation = np.array([*(name.startswith(OPERATION) for name in functions.listed.texts), False])
+    kind = np.where((context.kind == FUNCTION) & operation[context.function], GPU_OPERATION, context.kind)
+    called, labels = _called(context, file, functions, files, modules)
     node = np.r_[[e.node for e in entries], context.node].astype(np.int64)
-    order = _order(meta, node)
+    order = np.argsort(node, kind="stable")
+    wrong = np.diff(node[order], prepend=0) == 0  # it is there twice, or has the number of the whole program
+    if wrong.any():
+        raise meta.damaged(f"the context {node[order][wrong][0]} is there more than once")
     roots = np.arange(len(entries))
 
     def placed(of_roots: Ints | int, values: Ints) -> Ints:
         of_all: Ints = np.r_[np.broadcast_to(of_roots, roots.shape), values].astype(np.int64)
         return of_all[order]
 
-    parent, number = placed(-1, _parents(walked, node, len(entries))), placed(-1, line)
+    numbers: Ints = np.r_[node[: len(roots)][::-1], node[len(roots) :]]  # entry point i is position -1 - i in `above`
+    parent, number = placed(-1, numbers[walked.above + len(roots)]), placed(-1, line)
     frame = {
         "rank": np.zeros(len(node), np.int32),
         "node": node[order],
@@ -234,46 +243,10 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     return tables.CALLTREE.make(pd.DataFrame(frame, copy=False))
 
 
-def _parents(walked: Walked, node: Ints, roots: int) -> Ints:
-    """Return the number of what encloses each context; the first of the numbers are those of the entry points."""
-    numbers: Ints = np.r_[node[:roots][::-1], node[roots:]]  # entry point i is position -1 - i in `above`
-    return numbers[walked.above + roots]
-
-
-def _order(meta: File, node: Ints) -> Ints:
-    """Return the order by number; a number that is there twice, or that of the whole program, is damage."""
-    order = np.argsort(node, kind="stable")
-    wrong = np.diff(node[order], prepend=0) == 0
-    if wrong.any():
-        raise meta.damaged(f"the context {node[order][wrong][0]} is there more than once")
-    return order
-
-
-def _is_source(file: str) -> bool:
-    """Say whether a file is one: code without line information is said to be in ``[module]``."""
-    return bool(file) and not (file.startswith("[") and file.endswith("]"))
-
-
-def _where(context: Contexts, functions: Functions, is_source: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-    """Return file, line and module per context, -1 if unknown; a function is where it is defined."""
-    defined = context.function >= 0
-    file = np.where(defined, _of(functions.file, context.function), context.file)
-    file = np.where(np.append(is_source, False)[file], file, -1)
-    line = np.where(defined, _of(functions.line, context.function), context.line)
-    line[(file < 0) | (line == 0)] = -1
-    return file, line, np.where(defined, _of(functions.module, context.function), context.module)
-
-
 def _of(values: Ints, position: Ints) -> Ints:
     """Return what stands at each position, -1 at position -1."""
     padded: Ints = np.append(values, -1)
     return padded[position]
-
-
-def _kind(context: Contexts, functions: Functions) -> Ints:
-    """Return the position in KINDS of each context."""
-    operation = np.array([*(name.startswith(OPERATION) for name in functions.listed.texts), False])
-    return np.where((context.kind == FUNCTION) & operation[context.function], GPU_OPERATION, context.kind)
 
 
 def _called(

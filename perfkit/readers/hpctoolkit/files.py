@@ -5,7 +5,7 @@ stored in the file, because a later minor version may append fields to them.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -187,7 +187,10 @@ class Traces:
         if ((time < self.start) | (time > self.end)).any():
             raise self._file.damaged("an element of a trace is before the first or after the last of them")
         last = np.cumsum([len(e) for _, e in lines if len(e)]) - 1
-        dur = self._durations(time.astype(np.int64), last)
+        dur = np.diff(time.astype(np.int64), append=0)  # to the next element of the same trace
+        dur[last] = 0
+        if (dur < 0).any():
+            raise self._file.damaged("the elements of a trace are not in order of time")
         ended = np.append(node[1:] == IDLE, False)
         ended[last] = False
         seen = node != IDLE
@@ -200,14 +203,6 @@ class Traces:
             "ended": ended[seen],
         }
         return tables.TRACE.make(pd.DataFrame(frame, copy=False))
-
-    def _durations(self, time: Ints, last: Ints) -> Ints:
-        """Return the time to the next element of the same trace, 0 for the last of each."""
-        dur = np.diff(time, append=0)
-        dur[last] = 0
-        if (dur < 0).any():
-            raise self._file.damaged("the elements of a trace are not in order of time")
-        return dur
 
 
 PROFILES = 0  # section of profile.db
@@ -276,8 +271,11 @@ class Profiles:
         context, bounds = self._index(position)
         rows = np.flatnonzero(np.isin(context, contexts))
         parts = [self._values(position, context[i : i + 1], bounds[i : i + 2]) for i in rows]
-        nothing = Values(np.zeros(0, np.int64), np.zeros(0, np.uint16), np.zeros(0))
-        return _joined([nothing, *parts])
+        return Values(
+            np.concatenate([np.zeros(0, np.int64), *(part.context for part in parts)]),
+            np.concatenate([np.zeros(0, np.uint16), *(part.metric for part in parts)]),
+            np.concatenate([np.zeros(0), *(part.value for part in parts)]),
+        )
 
     def _index(self, position: int) -> tuple[Ints, Ints]:
         """Return the contexts that have values, and between which positions their values are."""
@@ -297,10 +295,3 @@ class Profiles:
         if not np.isfinite(rows["value"]).all():
             raise self.file.damaged(f"{what} are not all numbers")
         return Values(np.repeat(context, np.diff(bounds)), rows["metric"], rows["value"])
-
-
-def _joined(parts: Sequence[Values]) -> Values:
-    context, metric, value = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("context", "metric", "value")
-    )
-    return Values(context, metric, value)

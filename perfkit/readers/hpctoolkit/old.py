@@ -109,7 +109,12 @@ def read(path: Path) -> Profile:
     experiment = described(_experiment(path))
     files = metric_files(experiment)
     rows, values = hatchet_rows(experiment, files)
-    tree = _calltree(rows, experiment)
+    found: dict[Any, dict[str, object]] = {}
+    row: Any
+    for row in rows.drop_duplicates("nid").itertuples():  # what is above comes first
+        above = found[row.node.parents[0]] if row.node.parents else None
+        found[row.node] = _context(row, above, experiment)
+    tree = tables.CALLTREE.make(pd.DataFrame(list(found.values()), columns=tables.CALLTREE.column_names))
     inclusive = values.groupby(rows["nid"]).sum()
     at_roots = values[rows["nid"].isin(tree.loc[tree["parent"].isna(), "node"])]
     made = {
@@ -132,15 +137,6 @@ def read(path: Path) -> Profile:
 
 def _experiment(path: Path) -> Path:
     return path if path.name == EXPERIMENT else path / EXPERIMENT
-
-
-def _calltree(rows: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
-    made: dict[Any, dict[str, object]] = {}
-    row: Any
-    for row in rows.drop_duplicates("nid").itertuples():  # what is above comes first
-        above = made[row.node.parents[0]] if row.node.parents else None
-        made[row.node] = _context(row, above, experiment)
-    return tables.CALLTREE.make(pd.DataFrame(list(made.values()), columns=tables.CALLTREE.column_names))
 
 
 def _context(row: Any, above: dict[str, Any] | None, experiment: Experiment) -> dict[str, object]:
@@ -186,14 +182,14 @@ def _threads(identities: list[tuple[int, int]]) -> pd.DataFrame:
         "rank": 0,
         "thread": range(len(identities)),
         "kind": ["gpu" if thread >= FIRST_STREAM else "cpu" for _, thread in identities],
-        "name": [f"{f'rank {rank} ' if is_parallel else ''}{_name(thread)}" for rank, thread in identities],
+        "name": [
+            (f"rank {rank} " if is_parallel else "")
+            + (f"GPU stream {thread - FIRST_STREAM}" if thread >= FIRST_STREAM else f"thread {thread}")
+            for rank, thread in identities
+        ],
         "mpi_rank": [rank if is_parallel else pd.NA for rank, _ in identities],
     }
     return tables.THREADS.make(pd.DataFrame(frame))
-
-
-def _name(thread: int) -> str:
-    return f"GPU stream {thread - FIRST_STREAM}" if thread >= FIRST_STREAM else f"thread {thread}"
 
 
 def _thread_metrics(
@@ -348,7 +344,12 @@ def _check_whole(path: Path, experiment: Experiment) -> None:
 
 def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a row per context (after the one above it) and thread, and the inclusive metrics by name, as stored."""
-    _check_even(experiment.path.parent, files)
+    # Where the ranks do not have the same threads Hatchet writes the values of one over those of another.
+    ranks, threads = ({identity[i] for identity in files} for i in (0, 1))
+    cpu = sum(thread < FIRST_STREAM for thread in threads)
+    expected = [*range(cpu), *range(FIRST_STREAM, FIRST_STREAM + len(threads) - cpu)]
+    if set(product(range(len(ranks)), expected)) != set(files):
+        raise _uneven(experiment.path.parent, len(files))
     frame = _frame(experiment.path)
     metrics = {m.name: frame.iloc[:, m.column].to_numpy() for m in experiment.metrics}
     places = frame.index.to_frame(index=False)
@@ -357,15 +358,6 @@ def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, 
         raise _uneven(experiment.path.parent, len(files))
     columns = frame[["nid", "type", "line", "module"]].reset_index(drop=True)
     return places.join(columns), pd.DataFrame(metrics, index=places.index)
-
-
-def _check_even(folder: Path, files: Threads) -> None:
-    """Check that every rank has the same threads: elsewhere Hatchet writes the values of one over those of another."""
-    ranks, threads = ({identity[i] for identity in files} for i in (0, 1))
-    cpu = sum(thread < FIRST_STREAM for thread in threads)
-    expected = [*range(cpu), *range(FIRST_STREAM, FIRST_STREAM + len(threads) - cpu)]
-    if set(product(range(len(ranks)), expected)) != set(files):
-        raise _uneven(folder, len(files))
 
 
 def _uneven(folder: Path, count: int) -> ReadError:

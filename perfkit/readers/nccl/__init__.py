@@ -6,7 +6,7 @@ tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.31.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +20,6 @@ from perfkit.readers.nccl.log import (
     Call,
     Edge,
     Facts,
-    Line,
-    Log,
     calls,
     candidates,
     decode,
@@ -91,8 +89,13 @@ def _report(text: str, path: Path) -> Profile:
         *_setup_note([table], Facts()),
         *_failed_note(report.error),
         *_benchmark_notes([table], path),
-        *_report_notes(report),
+        *([] if report.whole else ["the file ends in the middle of a result, which is left out"]),
     ]
+    if report.repeated:
+        where = f"{len(report.repeated)}, such as {_quoted(report.repeated[0])}"
+        notes.append(f"keys are there twice in one object, the last value of each is read ({where})")
+    if report.t0_unix_ns is not None:
+        notes.append("its start is local time without a zone, taken as UTC")
     capture = capture_table(path, "nccl-tests", "", report.t0_unix_ns)
     return _profile(path, frames, notes, capture, {device.host for device in table.devices})
 
@@ -104,7 +107,9 @@ def _log(text: str, path: Path) -> Profile:
     if binary is not None:
         raise ReadError(f"{path}: binary data among the rows of a table, in line {binary}. Copy the log again.")
     facts = facts_of(log.said, (line.text for line in log.lines))
-    called, network, failure = calls(log.said, facts), links(log.said), _failure(log.lines)
+    called, network = calls(log.said, facts), links(log.said)
+    hinted = (line.text for line in log.lines if any(hint in line.text for hint in _HINTS))
+    failure = next((_quoted(match[0]) for text in hinted if (match := _FAILURE.search(text))), "")
     frames = {
         "COLLECTIVES": _collectives_table(benchmarks, called.calls, path),
         "LINKS": _links_table(network.edges, facts),
@@ -112,14 +117,19 @@ def _log(text: str, path: Path) -> Profile:
     }
     if not (len(frames["COLLECTIVES"]) or network.edges or failure or facts.warnings):
         raise ReadError(_nothing(path, benchmarks))
+    damaged = log.interleaved + network.damaged + called.damaged
     notes = [
         *_setup_note(benchmarks, facts),
         *_failed_note(failure),
         *_benchmark_notes(benchmarks, path),
         *link_notes(network),
-        *_left_out(called.unsized, log.interleaved + network.damaged + called.damaged, log),
-        *_warnings(facts),
+        *[f"{called.unsized} calls or choices of unknown message size are left out"] * bool(called.unsized),
+        *[f"{damaged} lines of NCCL that are not whole are left out"] * bool(damaged),
+        *log.notes,
+        *(f"NCCL warned: {_quoted(text)}" for text in list(facts.warnings)[:SHOWN]),
     ]
+    more = len(facts.warnings) - SHOWN
+    notes += [f"and {more} more warnings of NCCL"] if more > 0 else []
     version = next((table.version for table in benchmarks), "") or next(iter(facts.versions), "")
     capture = capture_table(path, "nccl-tests" if benchmarks else "NCCL", version)
     hosts = {entry.host for entry in log.said} | {device.host for table in benchmarks for device in table.devices}
@@ -212,36 +222,9 @@ def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:
     return devices_table({"gpu": list(names), "name": list(names.values())}, len(names))
 
 
-def _failure(lines: Iterable[Line]) -> str:
-    """Return the first line that says that the run failed, from where it says so; empty if none does."""
-    hinted = (line.text for line in lines if any(hint in line.text for hint in _HINTS))
-    return next((_quoted(match[0]) for text in hinted if (match := _FAILURE.search(text))), "")
-
-
 def _failed_note(error: str) -> list[str]:
     """Return the remark that the run failed, if something said so."""
     return [f"the run failed: {_quoted(error)}"] if error else []
-
-
-def _report_notes(report: benchmark.Report) -> list[str]:
-    """Return remarks on a report as a file."""
-    notes = [] if report.whole else ["the file ends in the middle of a result, which is left out"]
-    if report.repeated:
-        where = f"{len(report.repeated)}, such as {_quoted(report.repeated[0])}"
-        notes.append(f"keys are there twice in one object, the last value of each is read ({where})")
-    if report.t0_unix_ns is not None:
-        notes.append("its start is local time without a zone, taken as UTC")
-    return notes
-
-
-def _left_out(unsized: int, damaged: int, log: Log) -> list[str]:
-    """Return remarks on what of a log could not be read."""
-    notes = []
-    if unsized:
-        notes.append(f"{unsized} calls or choices of unknown message size are left out")
-    if damaged:
-        notes.append(f"{damaged} lines of NCCL that are not whole are left out")
-    return [*notes, *log.notes]
 
 
 def _quoted(text: str) -> str:
@@ -313,13 +296,6 @@ def _setup_note(benchmarks: Sequence[benchmark.Table], facts: Facts) -> list[str
         inside, outside = next(iter(facts.paths))
         parts.append(f"paths {inside} between GPUs and {outside} to the network")
     return ["; ".join(parts)] if parts else []
-
-
-def _warnings(facts: Facts) -> list[str]:
-    """Return the first warnings of NCCL, each once."""
-    shown = [f"NCCL warned: {_quoted(text)}" for text in list(facts.warnings)[:SHOWN]]
-    more = len(facts.warnings) - SHOWN
-    return [*shown, f"and {more} more warnings of NCCL"] if more > 0 else shown
 
 
 def _counted(count: int, what: str) -> str:

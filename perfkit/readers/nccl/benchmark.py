@@ -279,13 +279,10 @@ class Layout:
     def _timing(self, placement: str, cells: list[str]) -> Timing:
         time, algbw, busbw, checked = (*cells, "N/A")[:4]  # a table without checks may lack their column
         dur_ns = float("nan") if self.cpu_time else nanoseconds(time)
-        return Timing(placement, dur_ns, float(algbw), float(busbw), self._wrong(checked))
-
-    def _wrong(self, checked: str) -> float | None:
-        """Return the number of wrong elements, or 1 for an error that its asterisk says to be too large."""
-        if checked == "N/A":
-            return None
-        return float(checked.removesuffix("*")) if self.counts_wrong else float(checked.endswith("*"))
+        wrong = None
+        if checked != "N/A":  # the number of wrong elements, or 1 for an error that its asterisk says to be too large
+            wrong = float(checked.removesuffix("*")) if self.counts_wrong else float(checked.endswith("*"))
+        return Timing(placement, dur_ns, float(algbw), float(busbw), wrong)
 
 
 def _is_measured(cells: list[str], width: int) -> bool:
@@ -345,7 +342,11 @@ def read_report(text: str, path: Path) -> Report:
         raise ReadError(f"{path}: the report of nccl-tests ends before its results. {_AGAIN}.")
     try:
         table = _table(report)
-        table.rows = [_row(result) for result in report["results"]]
+        for result in report["results"]:
+            halves = (at for at in ("out_of_place", "in_place") if result.get(at) is not None)
+            timings = tuple(_timing(at, result[at]) for at in halves)
+            size, count, dtype = _whole(result["size"]), _whole(result["count"]), _writable(result["type"])
+            table.rows.append(Row(size, count, dtype, str(result["redop"] or ""), int(result["root"]), timings))
         errors = [_writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as e:
         why = printable(f"{type(e).__name__}: {e}", 120)
@@ -415,12 +416,6 @@ def _whole(value: object, bits: int = 63) -> int:
     if not isinstance(value, int) or not 0 <= value < 2**bits:
         raise ValueError(f"{value!r} is no number of bytes, elements or device")
     return value
-
-
-def _row(result: dict[str, Any]) -> Row:
-    timings = [_timing(at, result[at]) for at in ("out_of_place", "in_place") if result.get(at) is not None]
-    redop, root = str(result["redop"] or ""), int(result["root"])
-    return Row(_whole(result["size"]), _whole(result["count"]), _writable(result["type"]), redop, root, tuple(timings))
 
 
 def _timing(placement: str, measured: dict[str, Any]) -> Timing:

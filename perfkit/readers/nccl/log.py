@@ -240,20 +240,16 @@ def _unglue(log: Log, at: list[int]) -> None:
     The name that is left must be that of more lines. Where the same end ran into several names it is a number.
     """
     counts = Counter(line_of_nccl.host for line_of_nccl in log.said)
-    inner = {host: _inner(host, counts) for host in counts}
+    inner = {}
+    for host, often in counts.items():
+        end = next((end for end, count in counts.most_common() if count > often and host.endswith(end)), host)
+        inner[host] = end if often == 1 or _GLUED.fullmatch(host.removesuffix(end)) else host
     for place, (line, line_of_nccl) in enumerate(zip(at, log.said, strict=True)):
         host = inner[line_of_nccl.host]
         if host != line_of_nccl.host and log.lines[line].text.strip():
             glued = line_of_nccl.host.removesuffix(host)
             log.said[place] = line_of_nccl._replace(host=host)
             log.lines[line] = log.lines[line]._replace(text=log.lines[line].text + glued)
-
-
-def _inner(host: str, counts: Counter[str]) -> str:
-    """Return the name of a host without what ran into it, the same name if nothing did."""
-    ends = (end for end, count in counts.most_common() if count > counts[host] and host.endswith(end))
-    inner = next(ends, host)
-    return inner if counts[host] == 1 or _GLUED.fullmatch(host.removesuffix(inner)) else host
 
 
 def facts_of(written: Iterable[Said], printed: Iterable[str]) -> Facts:
@@ -304,20 +300,15 @@ def calls(written: Iterable[Said], facts: Facts) -> Calls:
             damaged += call is None and _BEGIN.match(line.text) is not None
         elif " Bytes -> Algo " in line.text and (choice := _CHOSEN.match(line.text)):
             chosen.append(choice)
-    ranks = _ranks((line for line, _ in made), facts)
+    # The ranks of the processes that call; if one is not said, they count in the order of their first calls.
+    processes = list(dict.fromkeys(line.process for line, _ in made))
+    stated = {process: rank for process in processes if (rank := facts.rank_of(process)) is not None}
+    ranks = stated if len(stated) == len(processes) else {process: n for n, process in enumerate(processes)}
     rows = [_call(call, ranks[line.process]) for line, call in made]
     sized = [_sized(choice, facts) for choice in chosen]
     called, choices = ([call for call in every if call and call.bytes <= LARGEST_SIZE] for every in (rows, sized))
     unsized = len(rows) + len(sized) - len(called) - len(choices)
     return Calls(_decided(called, choices) if rows else choices, unsized, damaged)
-
-
-def _ranks(lines: Iterable[Said], facts: Facts) -> dict[tuple[str, int, int], int]:
-    """Return the rank of each process that calls; if one is not said, they count in the order of their first calls."""
-    processes = list(dict.fromkeys(line.process for line in lines))
-    ranks = {process: facts.rank_of(process) for process in processes}
-    stated = {process: rank for process, rank in ranks.items() if rank is not None}
-    return stated if len(stated) == len(processes) else {process: n for n, process in enumerate(processes)}
 
 
 def _call(call: re.Match[str], rank: int) -> Call | None:
@@ -375,7 +366,12 @@ def _take_link(network: Links, text: str) -> None:
         if not known or first or (via[4] == "send" and not _by_host(known)):
             network.edges[edge] = via[5]
     elif ring := _RING.fullmatch(text):
-        _around(network, int(ring[1]), [int(rank) for rank in ring[2].split()])
+        ranks = [int(rank) for rank in ring[2].split()]
+        if sorted(ranks) != list(range(len(ranks))):  # a ring that misses a rank is not whole
+            network.damaged += 1
+            return
+        for sender, receiver in zip(ranks, ranks[1:] + ranks[:1], strict=True):
+            network.edges[("ring", int(ring[1]), sender, receiver)] = None
     elif around := _NEIGHBOURS.fullmatch(text):
         before, rank, after = (int(around[i]) for i in (2, 3, 4))
         network.edges[("ring", int(around[1]), before, rank)] = None
@@ -392,15 +388,6 @@ def _take_link(network: Links, text: str) -> None:
 def _by_host(transport: str) -> bool:
     """Tell whether a network card reaches the GPU by way of host memory."""
     return transport.startswith("NET/") and "/GDRDMA" not in transport
-
-
-def _around(network: Links, channel: int, ranks: list[int]) -> None:
-    """Add the ring through all ranks; one that misses a rank is not whole."""
-    if sorted(ranks) != list(range(len(ranks))):
-        network.damaged += 1
-        return
-    for sender, receiver in zip(ranks, ranks[1:] + ranks[:1], strict=True):
-        network.edges[("ring", channel, sender, receiver)] = None
 
 
 def _branches(network: Links, channel: int, children: str, rank: int, parent: int) -> None:
@@ -463,18 +450,10 @@ def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
     if parted and reduces:
         return ["reduce_scatter"]
     both = ["all_gather", "all_to_all"] if parted else ["all_reduce", "send_recv"] if reduces else []
-    checked = _checked_in_place(row)
-    if both and checked is not None:
-        return [both[0] if checked else both[1]]
+    wrong = {timing.placement: timing.wrong for timing in row.timings}
+    if both and wrong.get("out_of_place") is not None and "in_place" in wrong:
+        return [both[0] if wrong["in_place"] is not None else both[1]]  # whether results in place were checked too
     if both and reduces and ranks is not None and ranks > 2:
         best = max(row.timings, key=lambda t: t.busbw)
         return [both[0] if best.busbw > 1.15 * best.algbw else both[1]]  # at least 4/3 from three ranks on, or 1
     return both
-
-
-def _checked_in_place(row: Row) -> bool | None:
-    """Return whether results in place were checked; None where those out of place were not either."""
-    wrong = {timing.placement: timing.wrong for timing in row.timings}
-    if wrong.get("out_of_place") is None or "in_place" not in wrong:
-        return None
-    return wrong["in_place"] is not None

@@ -217,22 +217,17 @@ def _report(answer: _Answer, version: str, announced: int) -> Report:
         )
         for launch, (major, minor) in zip(answer.launches, capabilities, strict=True)
     ]
-    return Report(launches, values, units, [_rule(rule) for rule in answer.rules], version, _notes(answer, announced))
-
-
-def _notes(answer: _Answer, announced: int) -> tuple[str, ...]:
-    """Return how much of a damaged report is not there."""
-    notes = []
+    rules = []
+    for rule in answer.rules:
+        share, scope = (np.nan if rule.percent is None else rule.percent) / 100, SCOPES.get(_TYPES.get(rule.scope, ""))
+        rules.append(Rule(rule.launch, rule.rule, plain(rule.message), share, scope))
+    lacks = []  # how much of a damaged report is not there
     if len(answer.launches) < announced:
-        notes.append(f"NVIDIA's library reads {len(answer.launches):,} of {announced:,} launches")
+        lacks.append(f"NVIDIA's library reads {len(answer.launches):,} of {announced:,} launches")
     if answer.unreadable:
-        notes.append(f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})")
-    return tuple(f"the report is damaged: {note}; copy it again from where it was recorded" for note in notes)
-
-
-def _rule(rule: _RuleAnswer) -> Rule:
-    percent = np.nan if rule.percent is None else rule.percent
-    return Rule(rule.launch, rule.rule, plain(rule.message), percent / 100, SCOPES.get(_TYPES.get(rule.scope, "")))
+        lacks.append(f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})")
+    notes = (f"the report is damaged: {what}; copy it again from where it was recorded" for what in lacks)
+    return Report(launches, values, units, rules, version, tuple(notes))
 
 
 def _container(path: Path) -> tuple[str, int]:

@@ -78,7 +78,9 @@ class _Rows:
         if not self._open:
             cut = not line.endswith("\n") and line.startswith('"')  # no benefit of doubt for the last line
             if not line.startswith(HEADER) and not (self.separators and (cut or _ROW.match(line))):
-                self._note(number, line)
+                begins = line.startswith('"') or _LIKE_A_ROW.match(line)
+                if self.separators and begins and line.count('","') > self.separators // 2:
+                    self._log.strange.append(f"line {number:,}, {line[:40]!r}")
                 return False
             self._began, self._size = number, 0
         self._open.append(line.rstrip("\r\n"))
@@ -115,11 +117,6 @@ class _Rows:
             self._log.pages.append(Page(cells))
         else:
             self._log.pages[-1].rows.append(cells)
-
-    def _note(self, number: int, line: str) -> None:
-        begins = line.startswith('"') or _LIKE_A_ROW.match(line)
-        if self.separators and begins and line.count('","') > self.separators // 2:
-            self._log.strange.append(f"line {number:,}, {line[:40]!r}")
 
     def _refuse(self, finding: str) -> None:
         raise ReadError(f"{self._path}: the row that begins in line {self._began:,} {finding}. {AGAIN}.")

@@ -9,6 +9,7 @@ listed stays a counter under its own name, which `--metrics` runs print anyway.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from math import prod
 from pathlib import Path
 
@@ -108,7 +109,11 @@ def read(path: Path) -> Report:
     for page in printed.pages:
         _check_widths(page, path)
     decimal_commas, notes = _decimal_commas(printed.pages, path)
-    reports = [_report(page, path, decimal_commas) for page in printed.pages]
+    reports = []
+    for page in printed.pages:
+        of_file = _Page(path, page.header, page.rows, decimal_commas)
+        made = _details(of_file) if page.is_details else _raw(of_file)
+        reports.append(replace(made, notes=(*of_file.notes(), *made.notes)))
     _check_size(sum(len(r.launches) for r in reports), len({m for r in reports for m in r.metrics}), path)
     report = joined(reports)
     return replace(report, notes=(*printed.notes, *notes, *report.notes))
@@ -157,12 +162,6 @@ def _metrics(header: Sequence[str]) -> list[tuple[int, str]]:
         if name and name not in LEADING and not NVTX.search(name):
             first.setdefault(name, i)
     return [(i, name) for name, i in first.items()]
-
-
-def _report(page: log.Page, path: Path, decimal_commas: bool) -> Report:
-    of_file = _Page(path, page.header, page.rows, decimal_commas)
-    report = _details(of_file) if page.is_details else _raw(of_file)
-    return replace(report, notes=(*of_file.notes(), *report.notes))
 
 
 def _raw(page: _Page) -> Report:
@@ -234,11 +233,12 @@ def _details(page: _Page) -> Report:
     others = [(launch, row) for launch, row in zip(position, page.rows, strict=True) if not row[at["Metric Name"]]]
     is_rule = [bool("Rule Name" in at and row[at["Rule Name"]]) for _, row in others]
     page.unreadable += [("Metric Name", "") for rule in is_rule if not rule]
-    rules = [
-        _rule(page, launch, dict(zip(page.header, row, strict=True)))
-        for (launch, row), rule in zip(others, is_rule, strict=True)
-        if rule
-    ]
+    rules = []
+    for launch, cells in compress(others, is_rule):
+        row = dict(zip(page.header, cells, strict=True))
+        percent = float(page.numbers(["Estimated Speedup"], [""], [row.get("Estimated Speedup", "")])[0])
+        scope = SCOPES.get(row.get("Estimated Speedup Type", ""))
+        rules.append(Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope))
     return Report(launches, values, units, rules, notes=_order_notes(position, measured, at["Metric Name"]))
 
 
@@ -283,12 +283,6 @@ def _pivoted(
     for metric_name, (unit_name, _) in zip(metrics, bases, strict=True):
         units[metric_name] = units.get(metric_name) or unit_name
     return pd.DataFrame(matrix.reshape(launches, len(columns)), columns=list(columns)), units
-
-
-def _rule(page: _Page, launch: int, row: dict[str, str]) -> Rule:
-    percent = float(page.numbers(["Estimated Speedup"], [""], [row.get("Estimated Speedup", "")])[0])
-    scope = SCOPES.get(row.get("Estimated Speedup Type", ""))
-    return Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope)
 
 
 def _check_widths(page: log.Page, path: Path) -> None:

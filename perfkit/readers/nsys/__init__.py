@@ -28,7 +28,7 @@ from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.nsys import sources, tables
 from perfkit.readers.nsys.sources import stored
 from perfkit.readers.nsys.sqlite import MAGIC, SqliteSource, exported, is_export
-from perfkit.readers.text import capture_table
+from perfkit.readers.text import capture_table, head
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 VERSION = 4
@@ -79,7 +79,10 @@ def sniff(path: Path) -> bool:
 
 def read(path: Path) -> Profile:
     """Open an export; its tables are read when asked for, and ``missing`` names the option that records others."""
-    source = _open(path)
+    if path.is_dir():
+        source: sources.Source = FolderSource(path)
+    else:
+        source = exported(path) if head(path, len(MAGIC)) == MAGIC else SqliteSource(path)
     doubts: list[str] = []
     gpus = tables.gpus(source, doubts)
     ordinals = tables.ordinals(source, gpus, doubts)
@@ -103,14 +106,6 @@ def read(path: Path) -> Profile:
         notes=(*notes(source, gpus), *dict.fromkeys(doubts)),
         node=node_of(host(source)),
     )
-
-
-def _open(path: Path) -> sources.Source:
-    if path.is_dir():
-        return FolderSource(path)
-    with path.open("rb") as file:
-        report = file.read(len(MAGIC)) == MAGIC
-    return exported(path) if report else SqliteSource(path)
 
 
 def capture(source: sources.Source, path: Path, notes: list[str]) -> pd.DataFrame:

@@ -326,9 +326,7 @@ def _export(program: str, report: Path, target: Path, command: str) -> None:
             check=False,
         )
     except OSError as e:
-        raise ReadError(
-            f"{report}: `{command}` cannot be run ({e}). Export the report where Nsight Systems works."
-        ) from e
+        raise ReadError(f"{report}: `{command}` cannot be run ({e}). Export it where Nsight Systems works.") from e
     if done.returncode or not target.is_file():
         words = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
         last = "".join(c if c.isprintable() else "?" for c in words[0][:LAST_WORDS])

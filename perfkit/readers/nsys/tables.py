@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from perfkit import names, tables
@@ -94,13 +93,15 @@ def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
         kind, src, dst = sources.ints(rows, "copyKind", 0), sources.ints(rows, SIDES[0]), sources.ints(rows, SIDES[1])
         unified = np.isin(kind, UNIFIED)
         place = _place(rows, ordinals)
+        one, other = (ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:])
+        peer = _device(np.where(one == place["gpu"], other, one))
         return {
             **place,
             "bytes": _bytes(rows),
             "direction": np.where((kind < 0) | (kind >= MEMSET_KIND), 0, kind),
             "src_memory": np.where(unified, MEMORIES.index("managed"), src),
             "dst_memory": np.where(unified, MEMORIES.index("managed"), dst),
-            "peer_gpu": _peer(rows, place, ordinals, kind == PEER),
+            "peer_gpu": np.where(kind == PEER, peer, np.int64(-1)),
         }
 
     def memset(rows: pa.Table) -> sources.Columns:
@@ -165,7 +166,10 @@ def _frame(columns: sources.Columns, source: sources.Source, finished: dict[str,
     """Return where and when operations ran, with the finished columns; both are taken from where they were."""
     place = {name: columns.pop(name) for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
     if (place["process"] < 0).all():
-        place["process"] = np.full(len(place["process"]), _only_process(source))
+        # Exports cut down lack globalPid: the process that made CUDA calls if there is just one.
+        parts = source.convert(RUNTIME, ["globalTid"], lambda rows: sources.process_of(sources.ints(rows, "globalTid")))
+        processes = {int(process) for part in parts for process in np.unique(part)}
+        place["process"] = np.full(len(place["process"]), processes.pop() if len(processes) == 1 else -1)
     return _ranked(place, finished)
 
 
@@ -177,37 +181,25 @@ def _ranked(*taken: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame({"rank": np.zeros(len(columns["start_ns"]), "int32"), **columns}, copy=False)
 
 
-def _only_process(source: sources.Source) -> int:
-    """Return the process that made CUDA calls if there is just one: exports cut down lack globalPid."""
-    parts = source.convert(
-        RUNTIME, ["globalTid"], lambda rows: np.unique(sources.process_of(sources.ints(rows, "globalTid")))
-    )
-    processes = {int(process) for part in parts for process in part}
-    return processes.pop() if len(processes) == 1 else -1
-
-
-def _peer(rows: pa.Table, place: sources.Columns, ordinals: Ordinals, peers: np.ndarray) -> sources.Int:
-    """Return the other GPU of each peer copy, -1 for other copies."""
-    src, dst = (ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:])
-    return np.where(peers, _device(np.where(src == place["gpu"], dst, src)), np.int64(-1))
-
-
 def _memory(kinds: sources.Int) -> pd.Categorical:
     return category(np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds), MEMORIES)
+
+
+def _call(rows: pa.Table) -> sources.Columns:
+    tid = sources.ints(rows, "globalTid")
+    return {
+        **sources.interval(rows),
+        "process": sources.process_of(tid),
+        "thread": sources.thread_of(tid),
+        "name": sources.ints(rows, "nameId"),
+    }
 
 
 def api_calls(source: sources.Source) -> pd.DataFrame:
     """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
 
     def part(rows: pa.Table) -> sources.Columns:
-        tid = sources.ints(rows, "globalTid")
-        return {
-            **sources.interval(rows),
-            "process": sources.process_of(tid),
-            "thread": sources.thread_of(tid),
-            "correlation": sources.ints(rows, "correlationId"),
-            "name": sources.ints(rows, "nameId"),
-        }
+        return {**_call(rows), "correlation": sources.ints(rows, "correlationId")}
 
     sources.require(source, RUNTIME, ("start", "end"))
     columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
@@ -219,18 +211,8 @@ def api_calls(source: sources.Source) -> pd.DataFrame:
 
 def os_calls(source: sources.Source) -> pd.DataFrame:
     """Return OS_CALLS: calls that nsys intercepts (--trace=osrt), but its own marks of when it began and ended."""
-
-    def part(rows: pa.Table) -> sources.Columns:
-        tid = sources.ints(rows, "globalTid")
-        return {
-            **sources.interval(rows),
-            "process": sources.process_of(tid),
-            "thread": sources.thread_of(tid),
-            "name": sources.ints(rows, "nameId"),
-        }
-
     sources.require(source, SYSTEM, ("start", "end"))
-    columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)
+    columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), _call)
     frame = _ranked(columns, {"name": category(*sources.texts(source, columns.pop("name")))})
     return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
 
@@ -269,7 +251,14 @@ def _marked(source: sources.Source, part: Callable[[pa.Table], sources.Columns])
         return frame
     frame["name"] = _names(source, frame["text"].to_numpy())
     kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
-    domain = _domains(kept, frame[frame["event"] == DOMAIN_CREATE])
+    # Each event's domain name; a domain id is unique within its process only.
+    created = frame[frame["event"] == DOMAIN_CREATE]
+    domains_created = zip(created["process"], created["domain"], strict=True)
+    domain_names = dict(zip(domains_created, created["name"].astype(str).tolist(), strict=True))
+    domains, ids = pd.factorize(kept["domain"].to_numpy(np.int64))
+    codes, pairs = pd.factorize((kept["process"].to_numpy() << 32) | domains)
+    keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
+    domain = category(codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys])
     return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
 
 
@@ -294,16 +283,6 @@ def _names(source: sources.Source, ids: sources.Int) -> pd.Categorical:
         raise source.damage(NVTX, f"{NVTX} has {len(codes)} rows and {len(inline)} texts")
     own, distinct = pd.factorize(np.array(inline, object))
     return category(np.where(own >= 0, own + len(labels), codes), [*labels, *distinct])
-
-
-def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
-    """Return each event's domain name; a domain id is unique within its process only."""
-    domains_created = zip(created["process"], created["domain"], strict=True)
-    domain_names = dict(zip(domains_created, created["name"].astype(str).tolist(), strict=True))
-    domains, ids = pd.factorize(events["domain"].to_numpy(np.int64))
-    codes, pairs = pd.factorize((events["process"].to_numpy() << 32) | domains)
-    keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
-    return category(codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys])
 
 
 def _depth(events: pd.DataFrame) -> sources.Int:
@@ -445,13 +424,18 @@ def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     whole_ids = (r for r in named if isinstance(r["typeId"], int) and isinstance(r["metricId"], int))
     spelled = {(r["typeId"], r["metricId"]): r["metricName"][:LONGEST_NAME] for r in whole_ids}
     labels = [canonical(spelled.get(key, f"metric {key[1]} [unlisted]")) for key in keys]
+    # Percents as fractions; clocks, which wrap at 2**31, in Hz, also where they are given in MHz.
+    is_share, is_clock = (np.array([m.endswith(end) for m in labels], bool)[codes] for end in ("_frac", "_hz"))
+    scaled = np.where(is_share, columns["value"] / 100, columns["value"])
+    unwrapped = np.where(scaled < 0, scaled + 2.0**32, scaled)[is_clock]
+    scaled[is_clock] = np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
     kinds = [kind & 0xFF if kind >= 0 else -1 for kind, _ in keys]
     frame = {
         "rank": np.zeros(len(codes), "int32"),
         "gpu": np.array([*(numbering.by_id.get(kind, kind) for kind in kinds), -1], np.int64)[codes],
         "time_ns": columns["timestamp"],
         "metric": category(codes, labels),
-        "value": _in_unit(columns["value"], codes, labels),
+        "value": scaled,
     }
     return tables.SAMPLES.make(pd.DataFrame(frame))
 
@@ -475,13 +459,3 @@ def canonical(spelling: str) -> str:
         return CANONICAL.get(plain, "_".join([*words, "frac"]))
     # One quantity is listed in several units (Avg, Avg Warps per Cycle), which must not become one metric.
     return "_".join([*words, *re.findall(r"[a-z0-9]+", unit), "count"])
-
-
-def _in_unit(values: NDArray[np.float64], codes: NDArray[Any], metrics: list[str]) -> NDArray[np.float64]:
-    """Return percents as fractions; clocks, which wrap at 2**31, in Hz, also where they are given in MHz."""
-    is_share = np.array([*(m.endswith("_frac") for m in metrics), False])[codes]
-    is_clock = np.array([*(m.endswith("_hz") for m in metrics), False])[codes]
-    scaled = np.where(is_share, values / 100, values)
-    unwrapped = np.where(scaled < 0, scaled + 2.0**32, scaled)[is_clock]
-    scaled[is_clock] = np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
-    return scaled

@@ -76,9 +76,7 @@ def read(path: Path) -> Profile:
     """Read a log; GPUs go by its index, else their place in it, times by the first sample, and notes count N/A."""
     kind = form(path)
     if kind not in READ:
-        raise ReadError(
-            f"{path}: {refused(path) or 'this is no log of nvidia-smi. Record one with `nvidia-smi dmon`.'}"
-        )
+        raise ReadError(f"{path}: {refused(path) or 'no log of nvidia-smi. Record one with `nvidia-smi dmon`.'}")
     return _filled(READ[kind](path))
 
 
@@ -106,9 +104,7 @@ def refused(path: Path) -> str | None:
     if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {*header_names(line)}:
         return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
     if HEADLESS.match(line):
-        return (
-            f"rows of nvidia-smi without their header do not say what they are. Record without `noheader`: `{QUERY}`."
-        )
+        return f"rows of nvidia-smi without a header do not say what they are. Record without `noheader`: `{QUERY}`."
     if line.startswith("+---") and b"NVIDIA-SMI" in start:
         return f"the table that nvidia-smi prints is for people. Record `{QUERY}`, or `nvidia-smi -q -x -f GPUS.xml`."
     if line.startswith(FAILED):
@@ -184,7 +180,11 @@ def _metrics(log: fields.Log) -> tuple[Values, list[str]]:
         for name in names:
             if name not in log.columns:
                 continue
-            distinct, codes = _amounts(name, log.columns[name], metric), log.columns[name].codes
+            column = log.columns[name]
+            try:
+                distinct, codes = fields.amounts(column.texts, column.unit, metric), column.codes
+            except ValueError as e:
+                raise fields.Unreadable(name, column, e.args[0]) from None
             lacking = int(np.isnan(distinct)[codes].sum()) if np.isnan(distinct).any() else 0
             if lacking:
                 absent.append(f"{log.names.get(name, name)} {lacking} of {len(codes)}")
@@ -192,14 +192,6 @@ def _metrics(log: fields.Log) -> tuple[Values, list[str]]:
                 values[metric] = distinct[codes]
                 break
     return values, [f"not available: {', '.join(absent)}"] if absent else []
-
-
-def _amounts(name: str, column: fields.Column, metric: str) -> NDArray[np.float64]:
-    """Return the value of each text of a column."""
-    try:
-        return fields.amounts(column.texts, column.unit, metric)
-    except ValueError as e:
-        raise fields.Unreadable(name, column, e.args[0]) from None
 
 
 def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from pathlib import Path
 from xml.parsers import expat
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
@@ -197,6 +196,17 @@ def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str],
         time_ns, first, clock_notes = origin(np.array(stamps, np.int64))
     else:
         time_ns, first, clock_notes = ticks(gpu), None, [NO_TIME]
+    # Fewer GPUs are described than the node has: their numbers are not its indices.
+    counts = [(len(taken.gpus), _head(taken, "attached gpus")) for taken in inventories]
+    numbering = [
+        f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their order here"
+        for count, attached in counts
+        if attached.isdecimal() and attached.lstrip("0") != str(count)
+    ]
+    # A limit that is a margin is no temperature, nor is the sum of margin and temperature a constant.
+    margins = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
+    listed = ", ".join(f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value))
+    margin_notes = [f"limits are given as margins, the slowdown of {listed}: see temperature_margin_c"] * bool(listed)
     return Log(
         path=path,
         tool="nvidia-smi -q",
@@ -206,7 +216,7 @@ def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str],
         t0_unix_ns=first,
         where=lambda row: f"GPU {gpu[row]}",
         names={},
-        notes=(*notes, *clock_notes, *_numbering(inventories), *_margins(named, gpu)),
+        notes=(*notes, *clock_notes, *numbering[:1], *margin_notes),
     )
 
 
@@ -222,19 +232,3 @@ def _named(gpu: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
         if place in gpu and (name not in values or is_missing(values[name])):
             values[name] = gpu[place]
     return values
-
-
-def _numbering(inventories: Sequence[Inventory]) -> list[str]:
-    """Note that fewer GPUs are described than the node has: their numbers are not its indices."""
-    for taken in inventories:
-        count, attached = len(taken.gpus), _head(taken, "attached gpus")
-        if attached.isdecimal() and attached.lstrip("0") != str(count):
-            return [f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their order here"]
-    return []
-
-
-def _margins(named: Sequence[Mapping[str, str]], gpu: NDArray[np.int32]) -> list[str]:
-    """Note limits that are margins: they are no temperatures, nor is the sum of margin and temperature a constant."""
-    margins = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
-    listed = ", ".join(f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value))
-    return [f"limits are given as margins, the slowdown of {listed}: see temperature_margin_c"] if listed else []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
@@ -48,7 +49,13 @@ NO_DATE = "no date: the wall clock is not known; record with `-o DT`"
 
 UNIT = re.compile(r"\[([^\[\]]*)\]\s*$")
 DESCRIBING = ("driver_version", "compute_cap")
-KNOWN = {"index", *IDENTITY, *NAMED, *DESCRIBING, *(name for names in FIELDS.values() for name in names)}
+KNOWN = {
+    "index",
+    *IDENTITY,
+    *NAMED,
+    *DESCRIBING,
+    *(name for names in FIELDS.values() for name in names),
+}
 QUERY_PLACE = ("timestamp", "count", "serial")
 QUERY_NO_TIMES = "no times: rows of a GPU are taken to be 1 s apart; add `timestamp` to --query-gpu"
 
@@ -94,12 +101,24 @@ def header_names(line: str, separators: str = ",") -> list[str]:
 def dmon_log(path: Path) -> Log:
     """Read a log of dmon."""
     lines = _lines(path, spaced=True)
-    names, units = _dmon_header(lines)
+    # The names of the columns and their units, which every screen repeats.
+    screens = dict.fromkeys(tuple(line.decode(errors="replace").removeprefix("#").split()) for line in lines.headers)
+    headers = [list(words) for words in screens if "gpu" in words]
+    if len(headers) != 1 or len(set(headers[0])) != len(headers[0]):
+        raise ReadError(f"{lines.path}: {_trouble(headers)}")
+    names = headers[0]
+    usual = tuple(DMON[name][1] if name in DMON else "" for name in names)
+    listed = next((words for words in screens if "Idx" in words and len(words) == len(usual)), usual)
+    units = dict(zip(names, listed, strict=True))
     metric_names = [name for name in names if name in DMON and scale(units[name], METRICS[DMON[name][0]])]
     read: dict[str, Column] = lines.columns(names, [name for name in names if name in (*DMON_PLACE, *metric_names)])
     try:
         gpu = indices("gpu", read["gpu"])
-        times, first, notes = _times(read, gpu)
+        if "Time" in read:
+            times, start, notes = origin(dated(read.get("Date"), read["Time"]))
+            first, notes = (start, notes) if "Date" in read else (None, [NO_DATE])
+        else:
+            times, first, notes = ticks(gpu), None, [DMON_NO_TIMES]
     except Unreadable as e:
         raise unreadable(path, lines.where, e.name, e) from e
     return Log(
@@ -116,17 +135,6 @@ def dmon_log(path: Path) -> Log:
     )
 
 
-def _dmon_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the columns and their units, which every screen repeats."""
-    screens = dict.fromkeys(tuple(line.decode(errors="replace").removeprefix("#").split()) for line in lines.headers)
-    names = [list(words) for words in screens if "gpu" in words]
-    if len(names) != 1 or len(set(names[0])) != len(names[0]):
-        raise ReadError(f"{lines.path}: {_trouble(names)}")
-    usual = [DMON[name][1] if name in DMON else "" for name in names[0]]
-    units = next((words for words in screens if "Idx" in words and len(words) == len(usual)), usual)
-    return names[0], dict(zip(names[0], units, strict=True))
-
-
 def _trouble(names: list[list[str]]) -> str:
     if len(names) > 1:
         before, after = (printable(" ".join(words), 200) for words in names[:2])
@@ -134,13 +142,6 @@ def _trouble(names: list[list[str]]) -> str:
     if names:
         return f"a column is there twice ({printable(' '.join(names[0]), 200)}). Record the log again."
     return "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote it."
-
-
-def _times(columns: dict[str, Column], gpu: NDArray[np.int32]) -> tuple[NDArray[np.int64], int | None, list[str]]:
-    if "Time" not in columns:
-        return ticks(gpu), None, [DMON_NO_TIMES]
-    times, first, notes = origin(dated(columns.get("Date"), columns["Time"]))
-    return (times, first, notes) if "Date" in columns else (times, None, [NO_DATE])
 
 
 def query_log(path: Path) -> Log:
@@ -183,9 +184,7 @@ def _query_header(lines: Lines) -> tuple[list[str], dict[str, str]]:
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ReadError(
-            f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Leave one of them."
-        )
+        raise ReadError(f"{lines.path}: the column {printable(twice[0], 80)} is there more than once. Keep only one.")
     units = [match[1] if (match := UNIT.search(part)) else "" for part in header.split(",")]
     return names, dict(zip(names, units, strict=True))
 
@@ -234,7 +233,12 @@ class Lines:
             )
         except pa.ArrowInvalid as e:
             raise self._ragged(len(names), e) from e
-        return {name: _column(table[name]) for name in kinds}
+        read = {}
+        for name in kinds:
+            whole = table[name].unify_dictionaries().combine_chunks()  # however many chunks it came in
+            texts = [text.decode(errors="replace").strip() for text in whole.dictionary.to_pylist()]
+            read[name] = Column(whole.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts)
+        return read
 
     def _ragged(self, width: int, e: Exception) -> ReadError:
         """Return the error at the first line with more or fewer fields than the header."""
@@ -243,13 +247,6 @@ class Lines:
             if count != width:
                 return ReadError(f"{self.path}: {self.where(row)} has {count} fields, the header has {width}. {AGAIN}.")
         return ReadError(f"{self.path}: a line is damaged ({e}). {AGAIN}.")
-
-
-def _column(values: Any) -> Column:
-    """Return an Arrow column of texts, however many chunks it came in."""
-    whole = values.unify_dictionaries().combine_chunks()
-    texts = [text.decode(errors="replace").strip() for text in whole.dictionary.to_pylist()]
-    return Column(whole.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts)
 
 
 def _lines(path: Path, spaced: bool = False) -> Lines:
@@ -330,13 +327,7 @@ def printed(text: str) -> int | None:
 
 def ticks(gpu: NDArray[np.int32]) -> Times:
     """Return times for rows without any: the n-th row of each GPU at second n."""
-    order = np.argsort(gpu, kind="stable")
-    grouped = gpu[order]
-    starts = np.flatnonzero(np.diff(grouped, prepend=grouped[:1] - 1))
-    counts = np.diff(np.append(starts, len(gpu)))
-    ordinal = np.empty(len(gpu), np.int64)
-    ordinal[order] = np.arange(len(gpu)) - np.repeat(starts, counts)
-    return ordinal * SECOND
+    return np.asarray(pd.Series(gpu).groupby(gpu).cumcount(), np.int64) * SECOND
 
 
 def origin(times: Times) -> tuple[Times, int, list[str]]:

@@ -67,7 +67,13 @@ class Reading:
         if not self.extents and not self.source.finished:
             raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
         if self.last - self.first > TEN_YEARS:
-            self._limit()
+            # Events ten years away from most others would make zero and end of the tables theirs.
+            usual = int(np.median(np.concatenate([spans.starts for spans in self.spans.values()])))
+            for spans in self.spans.values():
+                spans.limit(usual - TEN_YEARS, usual + TEN_YEARS)
+                self.misdated += spans.misdated
+            self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
+            self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
 
     def _add(self, category: str, events: list[Event]) -> None:
         table = CATEGORIES.get(category, "")
@@ -85,15 +91,6 @@ class Reading:
             tables.add_memory(self.spans["SAMPLES"], events)
         elif category not in IGNORED:
             self.left_out[category] += len(events)
-
-    def _limit(self) -> None:
-        """Leave out events ten years away from most others, which would make zero and end of the tables theirs."""
-        usual = int(np.median(np.concatenate([spans.starts for spans in self.spans.values()])))
-        for spans in self.spans.values():
-            spans.limit(usual - TEN_YEARS, usual + TEN_YEARS)
-            self.misdated += spans.misdated
-        self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
-        self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
 
     @property
     def first(self) -> int:

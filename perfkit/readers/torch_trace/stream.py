@@ -1,7 +1,7 @@
 """The text of a trace, decompressed as it is read and cut between events; its events in blocks, and its header."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
@@ -153,16 +153,24 @@ class Header(msgspec.Struct):
 
 def keys_before_events(path: Path, most: int) -> Header:
     """Return what the first `most` bytes of a trace's text say before its events; little of the file is read."""
+    found, _, _ = _before_events(islice(Text(path, 1 << 16), max(1, most >> 16)))
+    with suppress(*UNREADABLE):
+        return msgspec.convert({key: value for key, value in (found or {}).items() if value is not None}, Header)
+    return Header()
+
+
+def _before_events(chunks: Iterable[bytes]) -> tuple[dict[str, Any] | None, bytes, int]:
+    """Return the keys before the events, None if these are not found; the text, and where the bracket opens them."""
     text = b""
-    for chunk in islice(Text(path, 1 << 16), max(1, most >> 16)):
+    for chunk in chunks:
         text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
         for events in islice(EVENTS.finditer(text), TRIED):
             found = _object(text[: events.start()] + b'"traceEvents": null}')
             if found is not None:
-                with suppress(*UNREADABLE):
-                    return msgspec.convert({key: value for key, value in found.items() if value is not None}, Header)
-                return Header()
-    return Header()
+                return found, text, events.end() - 1
+        if len(text) > LONGEST:
+            break
+    return None, text, 0
 
 
 class Source:
@@ -184,8 +192,11 @@ class Source:
     def blocks(self) -> Iterator[list[Event]]:
         """Decode the events, about `text.BLOCK` bytes at a time."""
         chunks = iter(self._text)
-        rest = self._head(chunks)
-        closed = False
+        header, text, self._at = _before_events(chunks)
+        if header is None:
+            raise ReadError(f"{self.path}: {_without_events(text)}. {RECORD}")
+        self.header, rest, closed = header, bytearray(text[self._at :]), False
+        del text
         for chunk in chain((b"",), chunks, (b"",)):
             events, rest, closed = self._taken(_without_comma(bytearray().join((rest, chunk))))
             if events:
@@ -195,22 +206,10 @@ class Source:
         if closed:
             self._tail(self._following(rest, chunks))
         else:
-            self._unfinished(bytes(_without_comma(rest)))
-
-    def _head(self, chunks: Iterator[bytes]) -> bytearray:
-        """Read the keys before the events and return the text from the bracket on that opens these."""
-        text = b""
-        for chunk in chunks:
-            text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
-            for events in islice(EVENTS.finditer(text), TRIED):
-                header = _object(text[: events.start()] + b'"traceEvents": null}')
-                if header is not None:
-                    self.header = header
-                    self._at = events.end() - 1
-                    return bytearray(text[self._at :])
-            if len(text) > LONGEST:
-                break
-        raise ReadError(f"{self.path}: {_without_events(text)}. {RECORD}")
+            end = bytes(_without_comma(rest))
+            if not _ends_early(end):
+                raise self._damaged(end, "an event is not JSON")
+            self.dropped = len(end.strip()) - 1
 
     def _taken(self, text: bytearray) -> tuple[list[Event], bytearray, bool]:
         """Return the whole events at the start of `text`, the text after them, and whether the array ended.
@@ -266,11 +265,6 @@ class Source:
         if not _ends_early(b'{"traceEvents": null' + text):
             raise self._damaged(text, "what follows the events is not JSON")
         self.dropped = len(text.strip())
-
-    def _unfinished(self, rest: bytes) -> None:
-        if not _ends_early(rest):
-            raise self._damaged(rest, "an event is not JSON")
-        self.dropped = len(rest.strip()) - 1
 
     def _damaged(self, text: bytes | bytearray, why: str) -> ReadError:
         return ReadError(

@@ -23,7 +23,7 @@ from perfkit.readers.torch_trace.events import (
     nesting,
     quantities,
 )
-from perfkit.readers.torch_trace.stream import AMD_WARP, Device, Header, Small
+from perfkit.readers.torch_trace.stream import AMD_WARP, Header, Small
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 # Traces of 2021 give PyTorch's own annotations the category of operators.
@@ -177,12 +177,10 @@ def _compact(text: str) -> str | None:
     return None if compact in ("", "[]", "null") else compact
 
 
-def api_calls(spans: Spans, columns: Columns) -> pd.DataFrame:
+def api_calls(spans: Spans, taken: Columns) -> pd.DataFrame:
     """Return API_CALLS: calls of the CUDA or HIP runtime and driver."""
     names = [SUFFIX.sub("", name) for name in spans.values("name")]
-    return tables.API_CALLS.make(
-        _frame(columns, name=category(columns["name"], names), correlation=columns["correlation"])
-    )
+    return tables.API_CALLS.make(_frame(taken, name=category(taken["name"], names), correlation=taken["correlation"]))
 
 
 def ranges(spans: Spans, columns: Columns) -> pd.DataFrame:
@@ -426,21 +424,19 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
 def devices(header: Header) -> pd.DataFrame:
     """Return DEVICES: what the trace lists, which is every GPU the process could see."""
     listed = header.devices or header.old_devices
+    capabilities = []
+    for device in listed:  # of CUDA; AMD's numbers under the same keys mean another thing
+        major = device.old_major if device.major is None else device.major
+        minor = device.old_minor if device.minor is None else device.minor
+        capabilities.append("" if major is None or device.warp == AMD_WARP else f"{major}.{minor or 0}")
     columns = {
         "gpu": [device.id for device in listed],
         "name": pd.array([device.name for device in listed], dtype="string"),
-        "compute_capability": pd.array([_capability(device) for device in listed], dtype="string"),
+        "compute_capability": pd.array(capabilities, dtype="string"),
         "sm_count": pd.array([device.sms or device.old_sms for device in listed], dtype="Int64"),
         "memory_bytes": pd.array([device.memory for device in listed], dtype="Int64"),
     }
     return devices_table(columns, len(listed))
-
-
-def _capability(device: Device) -> str:
-    """Return CUDA's compute capability; AMD's numbers under the same keys mean another thing."""
-    major = device.old_major if device.major is None else device.major
-    minor = device.old_minor if device.minor is None else device.minor
-    return "" if major is None or device.warp == AMD_WARP else f"{major}.{minor or 0}"
 
 
 def add_memory(memory: Spans, events: list[Event]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from frames import tuples
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.monitoring.summaries import dips, idle, imbalance, summary, utilisation
+from perfkit.analysis.monitoring.readings import dips, idle, imbalance, summary, utilisation
 from perfkit.analysis.timeline import samples_mean
 from perfkit.tables import SAMPLES
 
