@@ -22,7 +22,7 @@ FIELD = re.compile(r"{(\w+)}")
 # Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
 TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac"), "of {span}"),
-    ("GPU busy", ("log_gpu_busy_frac",), "{readings}"),
+    ("GPU utilisation", ("log_gpu_busy_frac",), "{readings}"),
     ("Step time", ("step_median_ns", "baseline_step_ns"), "{of_steps}"),
     ("Throughput", ("job_tokens_per_s", "baseline_tokens_per_s", "job_samples_per_s", "baseline_samples_per_s"), ""),
     ("MFU", ("job_mfu_frac", "baseline_mfu_frac"), "share of the arithmetic peak"),

@@ -45,7 +45,7 @@ KINDS = {
         ("Kernels measured", "Occupancy", "DRAM traffic"),
     ),
     "hpctoolkit/hpctoolkit-dlrm-gpu-database": ("0.17 % of the wall time", ("GPU busy",)),
-    "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU busy", "Highest power")),
+    "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU utilisation", "Highest power")),
     "monitor/nccl_debug_info_h20_issue1189.txt": ("NCCL connected 4 ranks", ("Ranks", "Connections")),
     "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log": (f"{FAILED}: Watchdog", ("Ranks",)),
     "torch/HTA__cpu_only__rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": (
@@ -148,7 +148,7 @@ def test_tiles_of_real_captures(profiles: Path) -> None:
     assert ["4", "5", "3 of 5", "2 of 5"] == [*tiles(view).values()]
     # A monitoring log shows no gain: its tiles are numbers.
     found = tiles(selected(profiles, "monitor/smi_query__rtx4090_training_run.csv"))
-    assert ["GPU busy", "Highest power", "Highest memory", "Memory busy"] == [*found]
+    assert ["GPU utilisation", "Highest power", "Highest memory", "Memory busy"] == [*found]
     # Four A100 are in the node, and CloverLeaf ran on one of them.
     view = selected(profiles, "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
     assert _who(view, diagnosis.figures(view)).startswith("The A100 was")
