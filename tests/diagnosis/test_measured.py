@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 ROOM = 1.15  # a profiler makes a program slower, and not all of it alike
 # What perfkit is known to tell of a mended form with the severity that it had before.
-STAYS = {"host_tensors": "without its copies the program still launches small kernels for half of the time"}
+STAYS: dict[str, str] = {}
 QUIET = ("attention-good", "precision-good", "launch_bound-good", "host_python-good", "many_syncs-bad", "loader-bad")
 Told = Callable[[str], list[Finding]]
 
