@@ -23,8 +23,9 @@ from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
 from perfkit.diagnosis.kernels import binding
-from perfkit.diagnosis.launching import CAUSES, distances
+from perfkit.diagnosis.launching import CAUSES, distances, pauses
 from perfkit.diagnosis.machine import growing
+from perfkit.diagnosis.replayed import SLOWED, slowed
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
@@ -35,6 +36,7 @@ from perfkit.selection import Selection
 
 HALF, BUSY, NEAR_ROOF, WORKING, NOTABLE = 0.5, 0.9, 0.6, 0.3, 0.1
 CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
+SLOWER = f"PyTorch's profiler makes launching up to {SLOWED} times as slow"
 MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
@@ -175,8 +177,17 @@ def _by_design(view: Selection, known: Known, _: Finding) -> str:
     return "another GPU works at that time: perhaps the program does not use this GPU on purpose" if several else ""
 
 
+def _profiled(view: Selection, known: Known, finding: Finding) -> str:
+    """A CPU that launches faster without the profiler may leave no short gap on a GPU that is busy enough."""
+    busy, short = known["device_busy_frac"], sum(pauses(view).values())
+    if short < HALF * (finding.gain.share or 0.0) or busy.value * slowed(view) < busy.value + short:
+        return ""
+    return f"{SLOWER}, so a GPU that is busy for {busy.text} of the time here may have no short gaps without it"
+
+
 CHECKS: dict[str, Check] = {
     "warm_up": _warming_up,
+    "profiled": _profiled,
     "busy": _share("the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY),
     "no_matrix_work": _no_matrix_work,
     "pipe_works": _pipe_works,
@@ -209,6 +220,8 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = bool(rule.indirect) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
+    if any(why.startswith(SLOWER) for why in against):
+        finding = replace(finding, severity="medium" if finding.severity == "high" else "low")
     evidence = tuple(timeline.doubted(view, {figure.id: figure for figure in finding.evidence}).values())
     steps = advice(view, rule.advice)
     for horizon, first in finding.advice.items():

@@ -24,7 +24,7 @@ from perfkit.diagnosis.kernels import points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
-from perfkit.diagnosis.speed import CONVERSION, few
+from perfkit.diagnosis.speed import CONVERSION, few, operated
 from perfkit.diagnosis.timeline import detected
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
@@ -179,6 +179,24 @@ def _far_card(view: Selection) -> bool:
     return bool(links["path"].isin(["PHB", "NODE", "SYS"])[where(links["transport"], re.compile("NET/").match)].any())
 
 
+def _anomaly(view: Selection) -> bool:
+    """Autograd checks each gradient for NaN: as many checks as half of the nodes of the backward pass."""
+    names = view.framework.ops["name"].value_counts()
+    nodes = sum(count for name, count in names.items() if str(name).startswith(ENGINE))
+    return names.get("aten::isnan", 0) > HALF * nodes > 0
+
+
+def _of_operator(pattern: str) -> Callable[[Selection], bool]:
+    """Return a fact: a tenth of the time of kernels whose operator is known belongs to such operators."""
+
+    def holds(view: Selection) -> bool:
+        kernels = operated(view.framework)
+        found = pd.Series(where(kernels["outermost"], re.compile(pattern).fullmatch), kernels.index)
+        return _share(found, kernels["dur_ns"]) >= TENTH
+
+    return holds
+
+
 FACTS: dict[str, Callable[[Selection], bool]] = {
     "pinned": _pinned,
     "small_copies": _small_copies,
@@ -198,6 +216,13 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "uncapturable": lambda view: bool(uncapturable(view)),
     "conversions": lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
     "inference": _inference,
+    "anomaly": _anomaly,
+    "compiling": lambda view: any("(dynamo_timed)" in str(name) for name in view.framework.ops["name"].unique()),
+    "float64": lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
+    "sorts": _of_operator(r"aten::(?:arg|m)?sort"),
+    "concatenates": _of_operator("aten::cat"),
+    "embedding_gradient": _of_operator("aten::embedding(?:_dense)?_backward"),
+    "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
     "one_gpu": _one_gpu,
     "far_card": _far_card,
     "links": lambda view: bool(view.run.links["transport"].notna().any()),

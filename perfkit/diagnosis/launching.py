@@ -61,7 +61,7 @@ def launch_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fi
 
 def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
     """Return the share of the span, by cause of idle time, that findings of this module and checkpoints tell of."""
-    shares = dict(_pauses(view)) if _too_small(view) else {}
+    shares = dict(pauses(view)) if _too_small(view) else {}
     waited, saved = _waited(view, known), checkpoint_causes(view)
     if waited is not None:
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
@@ -74,7 +74,7 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
 
 
 @kept
-def _pauses(view: Selection) -> dict[str, float]:
+def pauses(view: Selection) -> dict[str, float]:
     """Return the share of the span in gaps under 1 ms that end when the host launches the next kernel, by cause.
 
     Code of the host that is much longer than a launch on average is no cost of launching, unless operators run it.
@@ -110,7 +110,7 @@ def _small_launches(view: Selection) -> tuple[float, str]:
 def _too_small(view: Selection) -> bool:
     return (
         not unrecorded(view)
-        and sum(_pauses(view).values()) >= NOTABLE
+        and sum(pauses(view).values()) >= NOTABLE
         and len(view.kernels) > 0
         and _small_launches(view)[0] >= SHORT_SHARE
     )
@@ -121,7 +121,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     if not _too_small(view):
         return
     share, names = _small_launches(view)
-    by_cause = _pauses(view)
+    by_cause = pauses(view)
     idle = sum(by_cause.values())
     definition = "share of the span during which the GPU was idle in gaps under 1 ms, until the CPU launched more work"
     pause = Figure("launch_pause_frac", "Idle between launches", idle, "1", definition, "gaps.idle_gaps")
@@ -148,11 +148,11 @@ def _after_waits(view: Selection, known: Mapping[str, Figure]) -> dict[str, floa
     All that the host does then, where a replay without the waits is faster. Where it refuses, what passes in gaps of
     `PAUSE_NS` or more is taken for code of the host, which is not what a wait costs.
     """
-    pauses, saved = _pauses(view), checkpoint_causes(view)
+    short, saved = pauses(view), checkpoint_causes(view)
     if not saving(view, "waits"):
-        return pauses
+        return short
     whole = {c: known[f"idle_{c}_frac"].value - saved.get(c, 0.0) for c in CAUSES if f"idle_{c}_frac" in known}
-    return pauses | {cause: max(share, 0.0) for cause, share in whole.items()}
+    return short | {cause: max(share, 0.0) for cause, share in whole.items()}
 
 
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:

@@ -24,7 +24,7 @@ from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.timeline import STEADY, detected, of_steps
+from perfkit.diagnosis.timeline import STEADY, busy, detected, of_steps
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
@@ -47,6 +47,8 @@ FEW = 4  # places in a step that wait or copy, such as its ends and the loss (co
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
+SLOWED = 2.7  # times as long a CPU takes to launch under PyTorch's profiler: measured 1.4 to 2.7 (data/README.md, H200)
+FASTER = f"without the profiler the CPU may launch up to {SLOWED} times as fast"
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
 NOTABLE_ERROR = 0.01  # of a replay without a change
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
@@ -85,6 +87,12 @@ def saving(view: Selection, change: str) -> float | None:
     if isinstance(replay, str) or not replay.measured_ns:
         return None
     return max(1 - replay.low_ns / replay.measured_ns, 0.0)
+
+
+def slowed(view: Selection) -> float:
+    """Return how many times as long the CPU may take because the framework's profiler recorded it; 1 without one."""
+    of_ops = view.framework
+    return SLOWED if len(of_ops.ops) and len(of_ops.all_kernels) == len(view.all_kernels) else 1.0
 
 
 @kept
@@ -153,14 +161,19 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
             model += f", or {duration(slower.high_ns)} where one worker loads ahead, as slowly as now"
     if any(isinstance(change, whatif.Launches) for change in changes):
         why = uncapturable(view) if whatif.Synchronisations() not in changes else ""
-        low = 1.0 if why else 1 + IN_GRAPHS * (low - 1)
-        model += f" ({why or f'{percent(IN_GRAPHS)} of this is likely: graphs cost time'})"
+        low = 1.0 if why else 1 + IN_GRAPHS * (low / slowed(view) - 1)
+        cost = "graphs cost time" + (f", and {FASTER}" if slowed(view) > 1 else "")
+        model += f" ({why or f'{percent(IN_GRAPHS)} of this is likely: {cost}'})"
     # Only what the host does in named ranges is taken out of a replay whole; other changes leave some of their cost.
     is_whole = all(isinstance(change, whatif.Host) for change in changes)
     if any(isinstance(change, whatif.Kernels) for change in changes):  # no kernel becomes shorter than this
         low, high = 1.0, min(high, bound.high)
     elif not is_whole:
         high = max(bound.high, high)
+    if slowed(view) > 1 and all(isinstance(change, whatif.Host | whatif.Copies) for change in changes):
+        gpus = busy(view)[["span_ns", "kernel_busy_ns"]].sum()  # the profiler slows down only what remains
+        high = max(high, min(1 + (high - 1) * SLOWED, float(gpus["span_ns"] / max(gpus["kernel_busy_ns"], 1))))
+        model += f"; {FASTER}"
     most = bound.reason if low <= 1 else NONE.sub("", bound.reason)
     most = most.partition(". ")[0] if is_whole else most  # what follows is about the bound
     return replace(bound, low=max(1.0, low), high=max(1.0, high), reason=f"{model}; {most}")

@@ -38,6 +38,7 @@ from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent, printable, size
+from perfkit.names.families import FAMILIES
 from perfkit.selection import Selection
 
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
@@ -47,6 +48,9 @@ SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 CAST = re.compile(r"aten::(?:to|_to_copy|type_as)")
 CONVERSION = re.compile("nchwToNhwc|nhwcToNchw")
 ALONE = re.compile(f"^triton_|{CONVERSION.pattern}")  # what a compiler has fused, or cuDNN runs inside of its operators
+# A softmax, a sum and a concatenation can take in their neighbours, and may last as long as before.
+FUSIBLE = ("copy", "elementwise", "normalisation", "softmax", "reduction")
+BATCH = re.compile("batch_?norm|bn_[fb]w")  # needs the mean over all of its input, so its passes remain
 PASSES = 0.2  # of the time that fusing chains saves, from which on it is told (convention)
 SOURCE = "operators.kernels_of"
 PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
@@ -304,11 +308,11 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         return
     # Shorter kernels are a matter of launching.
     share = kernels["dur_ns"].where(kernels["dur_ns"] >= SHORT_NS, 0) / (total or math.nan) * busy.value
-    copy, normal, element = (kernels["family"].eq(name).to_numpy() for name in ("copy", "normalisation", "elementwise"))
+    copy, normal = (kernels["family"].eq(name).to_numpy() for name in ("copy", "normalisation"))
     moves = copy & ~where(kernels["outermost"], CAST.fullmatch)
     if (moved := float(share[moves].sum())) >= NOTABLE:
         yield _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
-    chained = (copy | normal | element) & ~unfused(view) & ~where(kernels["full_name"], ALONE.search)
+    chained = kernels["family"].isin(FUSIBLE).to_numpy() & ~unfused(view) & ~where(kernels["full_name"], ALONE.search)
     chained &= ~kernels["in_graph"].to_numpy()
     found = detected(view)  # a step of ranges holds the launches of its kernels
     time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
@@ -317,18 +321,23 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     place = devices(kernels)[1][0], np.searchsorted(begin, moment, side="right")
     new = ~(chained & np.r_[False, chained[:-1]]) | np.any([np.diff(at, prepend=-1) != 0 for at in place], axis=0)
     counted = chained & (share > 0).to_numpy()
-    parts = share[counted].groupby(np.cumsum(new)[counted])
-    saved = float((parts.sum() - parts.min()).sum())
+    batch = where(kernels["full_name"], BATCH.search)
+    longest = batch | kernels["family"].isin(["softmax", "reduction"]) | kernels["outermost"].eq("aten::cat")
+    parts, stay, rest = (
+        share.where(kept, 0)[counted].groupby(np.cumsum(new)[counted]) for kept in (counted, batch, longest)
+    )
+    saved, most = (float((parts.sum() - np.maximum(parts.min(), left.sum())).sum()) for left in (rest, stay))
     if saved < PASSES:
         return
     inside = share[counted][parts.transform("size") > 1]
     lengths = parts.size()[parts.size() > 1]
-    definition = "share of the span: elementwise kernels, copies and normalisations of 10 µs or more, one after another"
+    definition = "share of the span: elementwise kernels, copies, normalisations, softmaxes and sums of 10 µs or more, "
+    definition += "one after another"
     figure = Figure("chained_frac", "Chains of kernels", float(inside.sum()), "1", definition, SOURCE)
     text = f"Number of chains: {len(lengths):,}, each of {lengths.mean():.1f} kernels on average. Each kernel reads "
-    text += f"tensors and writes them back. {_most(kernels.loc[inside.index], share)}."
+    text += f"tensors and writes them back. {by_operator(kernels.loc[inside.index], share)}."
     reason = "best case: each chain becomes one kernel, as long as the shortest one of the chain; "
-    gain = removing(saved, f"{reason}values that are needed later must still be written, which saves less")
+    gain = removing(most, f"{reason}values that are needed later must still be written, which saves less")
     title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
     yield tell("fusion", title, severity(saved), text, (figure,), gain)
 
@@ -339,7 +348,7 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
     what = "convert the layout of images" if is_layout else "only move tensors"
     definition = "share of the span: kernels of 10 µs or more that copy tensors inside the GPU's memory; no casts"
     figure = Figure("moving_frac", "Moving tensors", moved, "1", definition, SOURCE)
-    text = f"{_most(kernels, share)}."
+    text = f"{by_operator(kernels, share)}."
     reason = "best case: the run saves all of this time: the next kernel reads the tensor as it lies"
     if is_layout:
         text += " cuDNN computes these convolutions in the format channels_last (NHWC), and the tensors are in NCHW."
@@ -349,7 +358,7 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
     return tell("layout", title, severity(moved), text, (figure,), gain)
 
 
-def _most(kernels: pd.DataFrame, share: pd.Series) -> str:
+def by_operator(kernels: pd.DataFrame, share: pd.Series) -> str:
     """Return the operators that launch kernels, with their share of the time, as a sentence without its end."""
     of = share.reindex(kernels.index).groupby(kernels["outermost"].astype("string")).sum().nlargest(3)
     told = ", ".join(f"{printable(name, 60)} {percent(part)}" for name, part in of.items() if part >= 0.01)
@@ -408,6 +417,7 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
     figure = known["reduced_precision_frac"]
     told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
     title = f"Mixed precision is not active: {figure.text} of the matrix work uses 16 or 8 bits"
+    double = str(shares["format"].iloc[0]) == "fp64"  # the other kernels read and write half of the bytes in float32
     part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
     text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
     matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
@@ -418,8 +428,14 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
         else (f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks")
     )
     gain, level = _removing(view, known, matrix, what, left=left)
+    if double:
+        title = f"Most of the matrix work runs in float64, {figure.text} in 16 or 8 bits"
+        rest = _removing(view, known, kernels.drop(matrix.index), "", left=0.5)[0].share or 0.0
+        gain = removing((gain.share or 0.0) + rest, f"best case: {what}, the other kernels half of theirs")
     if whole and gain.share and _staged(whole) < NOTABLE:  # the launches remain
-        changes = tuple(whatif.Kernels(left, family=family) for family in analysis_kernels.MATRIX_FAMILIES)
+        of = dict.fromkeys(FAMILIES, 0.5) if double else {}
+        of |= dict.fromkeys(analysis_kernels.MATRIX_FAMILIES, left)
+        changes = tuple(whatif.Kernels(factor, family=family) for family, factor in of.items())
         words = f"matrix kernels at {percent(left)} of their time, launches at half or all,"
         gain = within(whole, gain, changes, words)
         gain = replace(gain, share=min(gain.share or 0.0, 1 - 1 / gain.high))

@@ -17,16 +17,20 @@ import pandas as pd
 from perfkit.analysis import causes
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.intervals import cut
+from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import rules, tell
+from perfkit.diagnosis.speed import by_operator, operated
 from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE, COMPUTING = 0.1, 0.6
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
+PLANS = "Find out why this operator takes so long on the CPU: perhaps it makes a new plan for each new shape"
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
 CAUSES = {
@@ -83,15 +87,18 @@ def _idle(
             text = _described(rows)
             if cause in ("cuda_call", "system"):
                 text += _inside_calls(view, rows, str(cause))
+            inside = _inside_operator(view, rows) if cause == "host_code" and slowed(view) > 1 else ""
+            text += inside
             if rest < share.value:
                 text += f" In all, this cause takes {share.text} of the time."
                 text += f" Another finding covers {percent(covered)} of the time." if covered else ""
                 text += f" Loading kernels, which a process does once, takes {percent(loaded)}." if loaded else ""
-            by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
+            by_range = _by_range(rows)
             is_most = len(by_range) and by_range.max() >= HALF * rows["part_ns"].sum()
             yield replace(
                 _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value, loaded),
                 place=f"range “{printable(by_range.idxmax(), 100)}”" if is_most else "",
+                advice={HORIZONS[0]: (PLANS,)} if inside else {},
             )
 
 
@@ -107,10 +114,16 @@ def _who(view: Selection, cause: str, rest: float) -> str:
     return f"{keeps} {most_of} idle {percent(most)} of the time ({least_of}: {percent(least)})"
 
 
+def _by_range(rows: pd.DataFrame) -> pd.Series:
+    """Return the time by range, without the profiler's marks of steps, which are no place in a program."""
+    spent = rows["part_ns"].groupby(rows["range"], observed=True).sum()
+    return spent[~spent.index.astype("string").str.startswith("ProfilerStep#")]
+
+
 def _described(rows: pd.DataFrame) -> str:
     """Say how many gaps there are, how long, and in which range of the program most of the waiting happened."""
     longest = rows.iloc[int(rows["part_ns"].to_numpy().argmax())]
-    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
+    by_range = _by_range(rows)
     inside = "No NVTX range covers these gaps."
     if by_range.sum():
         share = float(by_range.max() / rows["part_ns"].sum())
@@ -136,6 +149,21 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
     by_call = inside.groupby(both["name"].astype("string")).sum()
     which = f"the {len(waits)} longest of them" if len(waits) < len(rows) else "it"
     return f" The CPU spent most of {which} in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
+
+
+def _inside_operator(view: Selection, rows: pd.DataFrame) -> str:
+    """Say in which operator the CPU was in the middle of most of this time, or in none."""
+    ops, place = view.framework.ops, rows.assign(start_ns=rows["start_ns"] + rows["part_ns"] // 2)
+    inner = totals.open_at(ops, place)
+    outer = np.full(len(inner), -1, np.int64)
+    for who, at in totals.enclosing(totals.parents(ops), inner):
+        outer[who] = at
+    for row in (inner, outer):
+        spent = rows["part_ns"].groupby(np.asarray(totals.named(ops, row).astype(object))).sum()
+        if len(spent) and spent.max() >= HALF * rows["part_ns"].sum():
+            share = percent(float(spent.max() / rows["part_ns"].sum()))
+            return f" For {share} of it the CPU worked inside the operator “{printable(str(spent.idxmax()), 80)}”."
+    return ""
 
 
 def _finding(
@@ -164,6 +192,9 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
     edge = figures["idle_edge_frac"].value if "idle_edge_frac" in figures else 0.0  # a GPU may have no work yet
     gain = Gain(1.0, 1 / (computing.value + edge), reason)
     text = f"{computing.label}: {computing.definition}."
+    if slowed(view) > 1 and len(kernels := operated(view.framework)):  # shares of what the operators are known of
+        share = kernels["dur_ns"] / kernels["dur_ns"].sum() * figures["kernel_busy_frac"].value
+        text += f" {by_operator(kernels, share)}."
     yield tell("computation", title, "low", text, (computing,), gain)
 
 

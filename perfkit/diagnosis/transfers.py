@@ -30,6 +30,8 @@ from perfkit.selection import Selection
 
 NOTABLE, MOST_BYTES = 0.1, 0.5
 OUTLASTS = 2.0  # times the computation; copies that last longer alone cannot be hidden, only be made fewer
+SAME = 0.9  # of the bytes of the other direction, so that the same data may go there and back (convention)
+STAY = "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move each way"
 FASTER = "best case: the run saves all of this time: the copies become faster, or run at the same time as kernels"
 LINK = ("H2D", "D2H")
 KINDS = {
@@ -127,10 +129,16 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
         rates = (known[i] for i in (f"{most}_bytes_per_s",) if i in known)
         return _bound((figure, computing, *rates), text, told)
     gain = _overlapped(share, known) if kind in ("serial", "synchronous") else removing(share, FASTER)
-    if kind == "small" and (waited := _before(view, rows) / span_ns(view)) > 0:  # their calls go with them
-        reason = f"{FASTER}; merged copies also save the idle time before them ({percent(waited)} of the time)"
+    ways = rows.groupby("direction", observed=True)["bytes"].sum()
+    there_and_back = share >= NOTABLE and len(ways) == 2 and ways.min() >= SAME * ways.max()
+    how = "data that stay on the GPU save" if there_and_back else "merged copies save"
+    gone = moved(view).loc[kinds(view).index] if there_and_back else rows
+    waited = _before(view, gone) / span_ns(view) if there_and_back or kind == "small" else 0.0
+    if waited:  # their calls go with them
+        reason = f"{FASTER}; {how} the idle time before them, too ({percent(waited)} of the time)"
         gain = replace(removing(min(share + waited, 1.0), reason), share=share)
-    return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain)
+    first = STAY if there_and_back else ""
+    return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain, first=first)
 
 
 def _before(view: Selection, rows: pd.DataFrame) -> int:

@@ -9,12 +9,12 @@ ranks.
 Threads of a process pass a baton: PyTorch's main thread waits while another runs the backward pass. A thread goes on
 *after* another when it had been silent for at least `RUN` calls of other threads in a row, makes at least `RUN` calls
 in a row itself, and began once the last of these had returned; so does, whatever their number, a thread that makes its
-first call. What lies between the two calls is the CPU's work. An operation is *released* by its call when that has
-begun and the launch latency has passed, and by its stream when the predecessor has ended and the distance between two
-operations has passed. The typical latency of a kind (call and sort of operation) is the median over calls that found
-the stream empty; where the stream was empty when the call returned and the call was longer, it is the time in the call.
-The typical distance is the median on the device over operations whose stream released them last. Both are 0 where
-nothing shows them.
+first call. A thread that launches nothing, such as one that pins memory, takes no part. What lies between the two calls
+is the CPU's work. An operation is *released* by its call when that has begun and the launch latency has passed, and by
+its stream when the predecessor has ended and the distance between two operations has passed. The typical latency of a
+kind (call and sort of operation) is the median over calls that found the stream empty; where the stream was empty when
+the call returned and the call was longer, it is the time in the call. The typical distance is the median on the device
+over operations whose stream released them last. Both are 0 where nothing shows them.
 
 What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*: something
 not recorded held the operation up. The first operation of a stream starts as it did, and so, after its predecessor,
@@ -226,8 +226,9 @@ def _operations(kernels: pd.DataFrame, copies: pd.DataFrame, process: Int, call:
 
 
 def handovers(calls: Calls) -> Handovers:
-    """Return the calls with which a thread goes on after another of its process."""
-    order = np.lexsort((calls.start, calls.process))
+    """Return the calls with which a thread goes on after another of its process; both launch work."""
+    working = np.flatnonzero(np.isin(calls.thread, calls.thread[calls.kind == LAUNCH]))
+    order = working[np.lexsort((calls.start[working], calls.process[working]))]
     thread, process = calls.thread[order], calls.process[order]
     begins = np.flatnonzero(np.diff(thread, prepend=-1))
     many = np.diff(begins, append=len(order)) >= RUN
