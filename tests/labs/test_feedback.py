@@ -39,12 +39,12 @@ class Check:
 
 
 @pytest.fixture(scope="module", params=NOTEBOOKS)
-def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Check]]:
+def checked(request: pytest.FixtureRequest, made_once: Path) -> tuple[str, list[Check]]:
     """A notebook's name and its checks; it runs once."""
     space: dict[str, Any] = {"__name__": "__main__"}
     solution, checks = "", []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PERFKIT_CACHE", str(made_once))
         for cell, shown in zip(read(request.param).cells, released(read(request.param)).cells, strict=True):
             if cell.cell_type != "code":
                 continue
