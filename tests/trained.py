@@ -1,5 +1,6 @@
 """Runs of a training for tests of comparisons: of any tables, or of steps with two kernels."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,11 @@ def run(reader: str = "nsys", **tables: pd.DataFrame) -> perfkit.Run:
     return perfkit.Run([Profile(reader, Path("p"), CAPTURE.make(pd.DataFrame(about)), loaders, ())])
 
 
+@cache
 def training(
     length: float = 10.0, *, count: int = 20, gpu: str = "A100", seed: int = 0, named: bool = True, reader: str = "nsys"
 ) -> perfkit.Run:
-    """Steps of so many ms, each with a GEMM of a tenth and a copy kernel of 1 ms, 1 % off by chance."""
+    """Steps of so many ms, each with a GEMM of a tenth and a copy kernel of 1 ms, 1 % off by chance; made once."""
     random, rows, spans, at = np.random.default_rng(seed), [], [], 0
     for step in range(count):
         whole = round(length * MS * random.normal(1, 0.01))

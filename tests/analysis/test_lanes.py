@@ -173,9 +173,10 @@ def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
     start, end = tables[0]["start_ns"], tables[0]["start_ns"] + tables[0]["dur_ns"]
     rng = np.random.default_rng(seed)
     edges = np.concatenate([rng.integers(-9, 10**6, 40), rng.choice(start, 12), rng.choice(end, 12)])
-    pairs = np.sort(edges[rng.integers(0, len(edges), (25, 2))], axis=1)
-    windows = [None, (-500, 2_000_000), *((int(a), int(b)) for a, b in pairs if a < b)]
+    around = int(start.min()) - 1, int(end.max()) + 1
     for ranks, gpus in (((), ()), ((1,), ()), ((), (0,)), ((0,), (1,)), ((0, 1), (0, 1)), ((), (5,))):
+        pairs = np.sort(edges[rng.integers(0, len(edges), (8, 2))], axis=1)  # others for each choice
+        windows = [None, (-500, 2_000_000), around, *((int(a), int(b)) for a, b in pairs if a < b)]
         check_idle(tables, index, windows, ranks, gpus)
 
 
@@ -184,7 +185,7 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
     run = loaded(profiles / "nsys" / capture)
     tables = (run.kernels, run.copies, run.api_calls, run.ranges, run.os_calls)
     first, last = int(run.kernels["start_ns"].min()), int(run.kernels["start_ns"].max())
-    edges, middle = np.random.default_rng(0).integers(first, last, 20).tolist(), (first + last) // 2
+    edges, middle = np.random.default_rng(0).integers(first, last, 7).tolist(), (first + last) // 2
     windows = [None, (first, middle), (middle, last), *((edge, edge + 300_000) for edge in edges)]
     index = Idle(*tables[:3], ranges=tables[3], os_calls=tables[4])
     for gpus in ((), *((gpu,) for gpu in run.kernels["gpu"].unique().tolist())):

@@ -108,10 +108,11 @@ def test_queue_depth_equals_a_count_at_each_step(window: tuple[int, int] | None)
     got = queue_depth(work, calls, window=window)
     called = work.merge(calls, on=["rank", "process", "correlation"], suffixes=("", "_call"))
     keys = ["rank", "gpu", "process", "stream"]
-    for step in got.to_dict("records"):
-        own, launched = (f[np.logical_and.reduce([f[k] == step[k] for k in keys])] for f in (work, called))
-        expected = (launched["start_ns_call"] <= step["time_ns"]).sum() - (own["start_ns"] <= step["time_ns"]).sum()
-        assert expected == step["depth"]
+    begun = {of: rows.to_numpy() for of, rows in work.groupby(keys)["start_ns"]}
+    launched = {of: rows.to_numpy() for of, rows in called.groupby(keys)["start_ns_call"]}
+    for of, steps in got.groupby(keys):
+        for at, depth in zip(steps["time_ns"], steps["depth"], strict=True):
+            assert (launched[of] <= at).sum() - (begun[of] <= at).sum() == depth
     if window is None:
         negative = got.groupby(keys)["depth"].min() < 0
         assert negative.any()

@@ -110,3 +110,11 @@ def points(notebook: nbformat.NotebookNode) -> dict[str, float]:
     """Return the points of each cell that is graded by its tests."""
     graded = [cell.metadata["nbgrader"] for cell in notebook.cells if kind(cell) == (True, False)]
     return {cell["grade_id"]: cell["points"] for cell in graded}
+
+
+def reached(name: str) -> dict[str, float]:
+    """The points of the student who solved a part: of the tests before the first one that met the mistake."""
+    notebook = read(name)
+    at = next(i for i, cell in enumerate(partly(notebook).cells) if MISTAKE in cell.source)
+    before = set(points(nbformat.v4.new_notebook(cells=notebook.cells[:at])))
+    return {test: value if test in before else 0 for test, value in points(notebook).items()}

@@ -5,8 +5,10 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -25,22 +27,46 @@ SIGNS = {ast.BitAnd: "&|", ast.operator: "+-*/", ast.boolop: ["and", "or"]}
 SIGNS[ast.cmpop] = ["<", "<=", ">", ">=", "==", "!="]
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in WRONG))
-def test_a_mistake_meets_its_explanation_before_handing_in(name: str) -> None:
-    """The visible tests of the released lab name the mistake; all other tasks are solved."""
+@dataclass(frozen=True)
+class Check:
+    """A test of a lab, whole and as students see it, what ran before it, and the solution that it checks."""
+
+    test: str
+    whole: CodeType
+    visible: CodeType
+    space: dict[str, Any]
+    solution: str
+
+
+@pytest.fixture(scope="module", params=NOTEBOOKS)
+def checked(request: pytest.FixtureRequest, made_once: Path) -> tuple[str, list[Check]]:
+    """A notebook's name and its checks; it runs once."""
     space: dict[str, Any] = {"__name__": "__main__"}
-    left = [(test, words, source) for of, test, words, source in WRONG if of == name]
-    for cell, shown in zip(read(name).cells, released(read(name)).cells, strict=True):
-        test = cell.metadata.get("nbgrader", {}).get("grade_id")
-        for mistake in [each for each in left if each[0] == test]:
-            mine = dict(space)
-            exec(mistake[2], mine)
-            with pytest.raises(AssertionError, match=re.escape(mistake[1])):
-                exec(compile(shown.source, "cell", "exec"), mine)
-            left.remove(mistake)
-        if cell.cell_type == "code":
-            exec(compile(cell.source, "cell", "exec"), space)
-    assert [] == left
+    solution, checks = "", []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFKIT_CACHE", str(made_once))
+        for cell, shown in zip(read(request.param).cells, released(read(request.param)).cells, strict=True):
+            if cell.cell_type != "code":
+                continue
+            whole, visible = (compile(each.source, "cell", "exec") for each in (cell, shown))
+            if kind(cell) == (True, False):
+                checks.append(Check(cell.metadata["nbgrader"]["grade_id"], whole, visible, dict(space), solution))
+            exec(whole, space)
+            solution = cell.source if kind(cell) == (False, True) else solution
+    return request.param, checks
+
+
+def test_a_mistake_meets_its_explanation_before_handing_in(checked: tuple[str, list[Check]]) -> None:
+    """The visible tests of the released lab name the mistake; all other tasks are solved."""
+    name, checks = checked
+    mistakes = [(test, words, source) for of, test, words, source in WRONG if of == name]
+    assert mistakes
+    at = {check.test: check for check in checks}
+    for test, words, source in mistakes:
+        mine = dict(at[test].space)
+        exec(source, mine)
+        with pytest.raises(AssertionError, match=re.escape(words)):
+            exec(at[test].visible, mine)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -115,9 +141,9 @@ def answers(source: str) -> list[str]:
     return random.Random(0).sample(made, min(MOST, len(made)))
 
 
-def passes(check: str, space: dict[str, Any]) -> bool:
+def passes(check: CodeType, space: dict[str, Any]) -> bool:
     with suppress(Exception):
-        exec(compile(check, "cell", "exec"), space)
+        exec(check, space)
         return True
     return False
 
@@ -134,21 +160,15 @@ def little_memory() -> Iterator[None]:
 
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.filterwarnings("ignore")  # a wrong answer may divide by 0, or call a text
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_wrong_answer_is_refused_before_handing_in(name: str) -> None:
+def test_a_wrong_answer_is_refused_before_handing_in(checked: tuple[str, list[Check]]) -> None:
     """Whatever the hidden tests refuse, the visible check refuses, too: nobody learns of a mistake after handing in."""
-    space: dict[str, Any] = {"__name__": "__main__"}
-    solution, late = "", []
-    for cell, shown in zip(read(name).cells, released(read(name)).cells, strict=True):
-        if kind(cell) == (True, False):
-            for answer in answers(solution):
-                mine = dict(space)
-                exec(answer, mine)
-                if passes(shown.source, dict(mine)) and not passes(cell.source, mine):
-                    late.append(answer)
-        if cell.cell_type == "code":
-            exec(compile(cell.source, "cell", "exec"), space)
-            solution = cell.source if kind(cell) == (False, True) else solution
+    late = []
+    for check in checked[1]:
+        for answer in answers(check.solution):
+            mine = dict(check.space)
+            exec(answer, mine)
+            if passes(check.visible, dict(mine)) and not passes(check.whole, mine):
+                late.append(answer)
     assert [] == late
 
 
