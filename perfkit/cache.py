@@ -16,7 +16,6 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from perfkit.errors import ReadError, SchemaError
 from perfkit.format import size
 from perfkit.profile import Missing, Profile
 from perfkit.readers import reader
+from perfkit.readers.text import put
 from perfkit.schema import INTEGERS, Checked, Table
 from perfkit.tables import TABLES
 
@@ -206,7 +206,7 @@ def text(name: str, make: Callable[[], str]) -> str:
     if place:
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
-            _write(place / _file_name(name, content, "txt"), content)
+            put(place / _file_name(name, content, "txt"), content)
     return content.decode()
 
 
@@ -258,19 +258,7 @@ def store(place: Path | None, table: str, frame: pd.DataFrame, note: str = "") -
         for old in place.parent.glob(f"{place.name.rpartition('-')[0]}-*"):
             if old != place:
                 shutil.rmtree(old, ignore_errors=True)
-        _write(place / _file_name(table, content), content)
-
-
-def _write(target: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
-        partial = Path(file.name)
-        try:
-            file.write(content)
-            file.close()
-            partial.replace(target)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        put(place / _file_name(table, content), content)
 
 
 def parquet(frame: pd.DataFrame, note: str = "", **more: object) -> bytes:
@@ -282,17 +270,14 @@ def parquet(frame: pd.DataFrame, note: str = "", **more: object) -> bytes:
             columns = columns.set_column(i, field.name, pa.nulls(len(frame), pa.string()).dictionary_encode())
     columns = columns.replace_schema_metadata({**(columns.schema.metadata or {}), b"perfkit": note.encode()})
     sink = pa.BufferOutputStream()
-    pq.write_table(columns, sink, **{**_encoding(frame), **more})
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _encoding(frame: pd.DataFrame) -> dict[str, object]:
-    """Write integers as differences: times are sorted and ids repeat, so the copy is small and fast."""
-    integers = [str(name) for name, dtype in frame.dtypes.items() if str(dtype) in ("int64", "int32", "Int64")]
-    texts = [str(name) for name, dtype in frame.dtypes.items() if str(dtype) in ("category", "string")]
+    # Times are sorted and ids repeat: integers as differences make the copy small and fast.
+    kinds = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
+    integers = [name for name, kind in kinds.items() if kind in ("int64", "int32", "Int64")]
+    texts = [name for name, kind in kinds.items() if kind in ("category", "string")]
     encodings = dict.fromkeys(integers, "DELTA_BINARY_PACKED")
-    columns = {"use_dictionary": texts, "column_encoding": encodings, "write_statistics": False}
-    return {"compression": "zstd", "compression_level": 1, **columns}
+    options = {"use_dictionary": texts, "column_encoding": encodings, "write_statistics": False}
+    pq.write_table(columns, sink, **{"compression": "zstd", "compression_level": 1, **options, **more})
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def opened(path: Path, name: str) -> Profile:

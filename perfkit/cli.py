@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perfkit import options
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, handled
 from perfkit.format import elided
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from perfkit.run import Run
 
 LONGEST = 1500  # characters of a message
-ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 PATIENCE = 3.0  # s in which a second signal changes nothing: perfkit is ending its kernels
 
 
@@ -486,13 +485,5 @@ def _signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    caught = [number for number in numbers if before[number] not in (signal.SIG_IGN, None)]
-    for number in caught:
-        signal.signal(number, stop)
-    try:
+    with handled(stop):
         yield
-    finally:
-        for number in caught:
-            signal.signal(number, before[number])

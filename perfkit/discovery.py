@@ -95,7 +95,9 @@ def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found
         claimed = claimants(item)
         if claimed:
             notes += rivals(item, claimed)
-            profiles += [Found(_whole(item, name), name) for name in claimed]
+            # A file that is one of several of its profile stands for its folder.
+            parts = [name for name in claimed if item.is_file() and getattr(reader(name), "FOLDER", False)]
+            profiles += [Found(item.parent if name in parts else item, name) for name in claimed]
         elif item.is_dir():
             profiles += _inside(item, notes, deep)
         else:
@@ -126,11 +128,6 @@ def _is_special(path: Path) -> bool:
         return stat.S_IFMT(path.stat().st_mode) in SPECIAL
     except OSError:
         return False  # a link to nothing, which is named by its suffix like a file
-
-
-def _whole(path: Path, claimed: str) -> Path:
-    """Return the folder of a file that is one of several of its profile: its neighbours are part of it."""
-    return path.parent if path.is_file() and getattr(reader(claimed), "FOLDER", False) else path
 
 
 def pattern(rank_regex: str) -> re.Pattern[str] | None:
@@ -235,7 +232,11 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
         for i, own, shift in zip(leaders, stated, _shifts(stated), strict=True):
             placed[i] = Place(own.ranks[0] + shift, shift, _ranked(profiles[i]))
             if shift and own.itself:
-                notes.append(f"{profiles[i].path.name}: {_counted(own.ranks, shift)}")
+                name, one, to = profiles[i].path.name, own.ranks[0], own.ranks[0] + shift
+                told = f"rank {one} is counted as {to}: the ranks that the files state are not all different"
+                if (several := len(own.ranks)) > 1:
+                    told = f"its {several} ranks from {one} on are counted from {to} on: another file has some of them"
+                notes.append(f"{name}: {told}")
     between = "what was not recorded between them is left out"
     if len({profile.reader for profile in profiles}) > 1:  # as in `perfkit.run.shifts`
         between = "the time between them counts, since another tool recorded too"
@@ -288,7 +289,11 @@ def _named(profiles: Sequence[Profile], stated: list[_Stated]) -> list[_Stated]:
 def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[Place]) -> list[str]:
     """Move the files of tools whose hosts are stated to the ranks of these hosts; return notes on what was moved."""
     stating = [beside for beside in tools if any(profiles[i].node for i in beside)]
-    free = [beside for beside in stating if len(stating) > 1 and _is_free([profiles[i] for i in beside])]
+    free = []  # the files of a tool may be moved if each states another host, and none a rank
+    for beside in stating if len(stating) > 1 else ():
+        hosts = {profiles[i].node for i in beside}
+        if "" not in hosts and len(hosts) == len(beside) and not any(_stated(profiles[i]).itself for i in beside):
+            free.append(beside)
     of_host: dict[str, int] = {}
     for i in (i for beside in tools if beside not in free for i in beside):
         if profiles[i].node:
@@ -304,12 +309,6 @@ def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[P
         of_host[profiles[i].node] = rank
         placed[i] = placed[i]._replace(first=rank, shift=rank)
     return notes
-
-
-def _is_free(beside: Sequence[Profile]) -> bool:
-    """Tell whether the files of a tool may be moved: each states another host, and none a rank."""
-    hosts = {profile.node for profile in beside}
-    return "" not in hosts and len(hosts) == len(beside) and all(not _stated(profile).itself for profile in beside)
 
 
 def _ranked(profile: Profile) -> tuple[str, ...]:
@@ -338,13 +337,6 @@ def _shifts(stated: Sequence[_Stated]) -> list[int]:
         shifts[i] = max(used) + 1 - ranks[0] if used & set(ranks) else 0
         used |= {rank + shifts[i] for rank in ranks}
     return shifts
-
-
-def _counted(ranks: tuple[int, ...], shift: int) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]} is counted as {ranks[0] + shift}: the ranks that the files state are not all different"
-    beside = f"counted from {ranks[0] + shift} on"
-    return f"its {len(ranks)} ranks from {ranks[0]} on are {beside}: another file has some of them"
 
 
 def unlikely(profiles: Sequence[Profile], placed: Sequence[Place]) -> list[str]:

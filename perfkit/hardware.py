@@ -115,9 +115,7 @@ class Peaks:
         return self.flops(precision) / self.bandwidth()
 
     def _unknown(self, what: str, column: str) -> PerfkitError:
-        return PerfkitError(
-            f"peaks of {self.name}: {what} is not known. Pass a CSV of your own with column {column!r}."
-        )
+        return PerfkitError(f"peaks of {self.name}: {what} is not known. Pass your own CSV with column {column!r}.")
 
 
 def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
@@ -194,8 +192,13 @@ def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
             columns = list(reader.fieldnames or [])
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise ReadError(f"{path}: cannot be read as CSV: {e}. Give a UTF-8 file with a header line.") from e
-    problems = _header(columns) or [problem for line, row in lines for problem in _row(line, row)]
-    problems = problems or _twice([n for _, row in lines for n in (row[_NAME], *_others(row)) if n.strip()])
+    problems = [f"column {c!r} is not one of {list(COLUMNS)}" for c in columns if c not in COLUMNS]
+    problems += [f"column {c!r} is there more than once" for c in sorted(_twice(columns))]
+    problems += [] if _NAME in columns else [f"column {_NAME!r} is missing"]
+    problems = problems or [problem for line, row in lines for problem in _row(line, row)]
+    if not problems:
+        names = [n.strip().casefold() for _, row in lines for n in (row[_NAME], *_others(row)) if n.strip()]
+        problems = [f"GPU {name!r} is there more than once" for name in sorted(_twice(names))]
     if problems:
         raise ReadError("\n  - ".join([f"{path}: does not hold peaks of GPUs. Correct these:", *problems]))
     return tuple(_peaks({**dict.fromkeys(COLUMNS, ""), "source": str(path), **row}) for _, row in lines)
@@ -204,12 +207,6 @@ def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
 @cache
 def _own() -> tuple[Peaks, ...]:
     return load_peaks(Path(__file__).with_name("gpus.csv"))
-
-
-def _header(columns: list[str]) -> list[str]:
-    problems = [f"column {c!r} is not one of {list(COLUMNS)}" for c in columns if c not in COLUMNS]
-    problems += [f"column {c!r} is there more than once" for c in sorted({c for c in columns if columns.count(c) > 1})]
-    return problems + ([] if _NAME in columns else [f"column {_NAME!r} is missing"])
 
 
 def _row(line: int, row: dict[str, str]) -> list[str]:
@@ -233,9 +230,8 @@ def _positive(cell: str, *, whole: bool) -> bool:
     return 0 < value < math.inf and (value.is_integer() or not whole)
 
 
-def _twice(names: list[str]) -> list[str]:
-    folded = [name.strip().casefold() for name in names]
-    return [f"GPU {name!r} is there more than once" for name in sorted({n for n in folded if folded.count(n) > 1})]
+def _twice(names: list[str]) -> set[str]:
+    return {name for name in names if names.count(name) > 1}
 
 
 def _others(row: dict[str, str]) -> tuple[str, ...]:

@@ -275,12 +275,10 @@ def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> li
     if not present or len(present) == size:
         return []
     gaps = [(low + 1, high - 1) for low, high in zip([-1, *present], [*present, size], strict=False) if high - low > 1]
-    lacking = size - len(present)
-    share = f"{lacking:,} of {size:,} GPUs ({percent(lacking / size)})"
-    ranks = f"rank{'s' * (lacking > 1)} {_in_runs(gaps)}"
-    return [
-        f"{ranks} {'are' if lacking > 1 else 'is'} missing: {who} a world size of {size:,}, and {share} have no file"
-    ]
+    lost = size - len(present)
+    share = f"{lost:,} of {size:,} GPUs ({percent(lost / size)})"
+    ranks = f"rank{'s' * (lost > 1)} {_in_runs(gaps)}"
+    return [f"{ranks} {'are' if lost > 1 else 'is'} missing: {who} a world size of {size:,}, and {share} have no file"]
 
 
 def _in_runs(gaps: Sequence[tuple[int, int]]) -> str:

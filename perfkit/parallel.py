@@ -71,7 +71,9 @@ def map_reduce(
     if dask:
         answers = _by_dask(work, sources, dask, workers)
     else:
-        several = workers > 1 and _can_start_processes()
+        # Processes cannot read a program from standard input, which serves itself alone.
+        program = getattr(sys.modules["__main__"], "__file__", None)
+        several = workers > 1 and (program is None or Path(program).exists())
         answers = _in_processes(work, sources, workers) if several else enumerate(map(work, sources))
     for number, (index, (part, reason)) in enumerate(answers, start=1):
         if reason:
@@ -168,12 +170,6 @@ def _in_processes(work: Callable[[Source], Any], sources: Sequence[Source], work
                 except BrokenProcessPool:
                     answer = None, KILLED
             yield index, answer
-
-
-def _can_start_processes() -> bool:
-    """Tell whether processes can read the program that runs: not one from standard input, which serves itself alone."""
-    program = getattr(sys.modules["__main__"], "__file__", None)
-    return program is None or Path(program).exists()
 
 
 @contextmanager

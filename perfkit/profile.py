@@ -93,12 +93,11 @@ class Profile:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Notes on impossible values of all tables: values left out, and values that are only marked."""
-        return tuple(note for name in self.loaders for note in self._notes_of(name))
-
-    def _notes_of(self, name: str) -> tuple[str, ...]:
-        """Return the notes on a table; a copy of it in the cache has them apart, and need not be read whole."""
-        apart = getattr(self.loaders[name], "notes", None)
-        return tuple(apart()) if apart and name not in self._read else self.checked(name).notes
+        notes: list[str] = []
+        for name, loader in self.loaders.items():
+            apart = getattr(loader, "notes", None)  # a copy in the cache has them apart, and need not be read whole
+            notes += apart() if apart and name not in self._read else self.checked(name).notes
+        return tuple(notes)
 
 
 # Addresses, names that every machine has, and names that container engines make up: they identify no node.

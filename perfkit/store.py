@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from perfkit.errors import PerfkitError, ReadError
 from perfkit.parallel import map_reduce, workers_for
 from perfkit.profile import Missing, Profile
 from perfkit.readers import claimants, reader, unrecognised
-from perfkit.readers.text import capture_table
+from perfkit.readers.text import capture_table, put
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
@@ -124,13 +125,13 @@ def ingest(
     # What killed workers left of these files; other parts of a job array work on other files.
     for left in (left for task in tasks for left in (out / "ranks").glob(f".{_key(task.path)}.*")):
         shutil.rmtree(left, ignore_errors=True)
-    result = map_reduce(tasks, _written, _count, _sum, workers=count, dask=dask, done=lambda n: done(n, len(tasks)))
+    result = map_reduce(tasks, _written, int, add, workers=count, dask=dask, done=lambda n: done(n, len(tasks)))
     refused = [Refusal(r.source.path, r.reason) for r in result.refused]
     for refusal in refused:
         with suppress(OSError):  # a full disk: the caller names them
-            _put(out / "refused" / f"{_key(refusal.path)}.json", msgspec.json.encode(refusal))
-    read, kept = result.value or (0, 0)
-    return Ingested(read, kept, refused)
+            put(out / "refused" / f"{_key(refusal.path)}.json", msgspec.json.encode(refusal))
+    read = result.value or 0
+    return Ingested(read, len(tasks) - read - len(refused), refused)
 
 
 def _prepare(out: Path) -> None:
@@ -147,7 +148,7 @@ def _prepare(out: Path) -> None:
         raise PerfkitError(f"{out}: is no store of perfkit, and not empty. Choose another --out.")
     else:
         out.mkdir(parents=True, exist_ok=True)
-        _put(mark, msgspec.json.encode({"schema": VERSION}))
+        put(mark, msgspec.json.encode({"schema": VERSION}))
     for folder in (out / "ranks", out / "refused"):
         folder.mkdir(exist_ok=True)
 
@@ -209,14 +210,6 @@ def _key(path: str) -> str:
     return f"{stem}-{hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()[:12]}"
 
 
-def _count(is_read: bool) -> tuple[int, int]:
-    return int(is_read), int(not is_read)
-
-
-def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
-
-
 def _written(task: _Task) -> bool:
     """Read a file into its folder; False if the store has it as it is."""
     path, place = Path(task.path), Path(task.store, "ranks", _key(task.path))
@@ -271,13 +264,6 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
 
 
-def _put(target: Path, content: bytes) -> None:
-    """Write a small file that is whole or absent."""
-    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(target)
-
-
 class _Stored:
     """A table in a store, read when asked for."""
 
@@ -316,7 +302,13 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
             continue
         try:
             stored = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
-            profiles.append(_profile(folder, stored))
+            reader(stored.reader)  # LookupError if it is not installed any more
+            loaders = {t: _Stored(folder, t, stored.doubts.get(t, ())) for t in stored.tables if t in TABLES}
+            file = Path(stored.path)
+            capture = capture_table(file, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
+            missing = tuple(Missing(**one) for one in stored.missing)
+            header = (stored.rank, stored.node, stored.world_size)
+            profiles.append(Profile(stored.reader, file, capture, loaders, missing, tuple(stored.notes), *header))
         except (OSError, ValueError, LookupError) as e:
             notes.append(f"{folder.name}: damaged in the store ({type(e).__name__}). Run `perfkit ingest` again")
     for file in sorted((path / "refused").glob("*.json")):
@@ -326,16 +318,6 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
     if not profiles:
         raise ReadError(f"{path}: the store holds no profile. {'; '.join(notes[:3]) or 'Run `perfkit ingest`.'}")
     return sorted(profiles, key=lambda p: (-1 if p.rank is None else p.rank, str(p.path))), notes
-
-
-def _profile(folder: Path, stored: Manifest) -> Profile:
-    reader(stored.reader)  # LookupError if it is not installed any more
-    loaders = {t: _Stored(folder, t, stored.doubts.get(t, ())) for t in stored.tables if t in TABLES}
-    path = Path(stored.path)
-    capture = capture_table(path, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
-    missing = tuple(Missing(**one) for one in stored.missing)
-    header = (stored.rank, stored.node, stored.world_size)
-    return Profile(stored.reader, path, capture, loaders, missing, tuple(stored.notes), *header)
 
 
 def is_stored(profile: Profile) -> bool:

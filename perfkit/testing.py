@@ -90,15 +90,10 @@ def _broken(module: ModuleType, paths: list[Path]) -> Iterator[str]:
         place = Path(folder)
         yield from _claims(module, place)
         for number, path in enumerate(paths):
-            copy = _copy(path, place / f"copy {number}")
+            (own := place / f"copy {number}").mkdir()
+            copy = Path((shutil.copytree if path.is_dir() else shutil.copy2)(path, own / path.name))
             for rule in (_sniffs, _reads, _again, _damages):
                 yield from (f"{path.name}: {problem}" for problem in rule(module, copy))
-
-
-def _copy(path: Path, folder: Path) -> Path:
-    folder.mkdir()
-    copied = shutil.copytree if path.is_dir() else shutil.copy2
-    return Path(copied(path, folder / path.name))
 
 
 # What sniff claims
@@ -135,16 +130,13 @@ def _sniffs(module: ModuleType, path: Path) -> Iterator[str]:
         problem = f"raises {_named(answer)}" if isinstance(answer, Exception) else f"returns {answer!r}"
         yield f"sniff {problem}; it must return True for a file of its format"
     own = claimants(path)
-    if own and module.sniff not in [reader(name).sniff for name in own] and module not in map(_wrapped, own):
+    sniffs = [reader(name).sniff for name in own]
+    outside = [getattr(claim, "args", (None,))[0] for claim in sniffs]  # called through perfkit's own
+    if own and module.sniff not in sniffs and module not in outside:
         yield f"perfkit's reader {own[0]} claims this file, and would read it instead of yours"
     if path.is_file():
         yield from _reads_little(module, path.with_name("large"), path.read_bytes()[:LOOKED_AT])
         path.with_name("large").unlink()
-
-
-def _wrapped(name: str) -> object:
-    """Return the module behind a reader from outside, which perfkit calls through functions of its own."""
-    return getattr(reader(name).sniff, "args", (None,))[0]
 
 
 def _reads_little(module: ModuleType, path: Path, head: bytes) -> Iterator[str]:
@@ -191,7 +183,11 @@ def _reads(module: ModuleType, path: Path) -> Iterator[str]:
             yield f"{name} cannot be read: {_named(frame)}"
     notes = (note for name in frames for note in profile.checked(name).notes if "cannot be" in note)
     yield from (f"{note}; a unit may be wrong" for note in notes)
-    yield from _references(frames)
+    for name, column, other, key in REFERENCES:
+        if name in frames and other in frames:
+            lost = set(frames[name][column].dropna()) - set(frames[other][key]) - {-1}
+            if lost:
+                yield f"{name}.{column} refers to rows that {other} does not have, such as {min(lost)}"
 
 
 def _made(profile: Profile, name: str) -> pd.DataFrame:
@@ -253,14 +249,6 @@ def _table(name: str, frame: pd.DataFrame, ranked: Iterable[str]) -> Iterator[st
         yield f"{name} has metrics without a unit at the end of their name: {', '.join(bare[:3])}"
 
 
-def _references(frames: dict[str, pd.DataFrame]) -> Iterator[str]:
-    for name, column, other, key in REFERENCES:
-        if name in frames and other in frames:
-            lost = set(frames[name][column].dropna()) - set(frames[other][key]) - {-1}
-            if lost:
-                yield f"{name}.{column} refers to rows that {other} does not have, such as {min(lost)}"
-
-
 # Reading again, and reading what is damaged
 
 
@@ -298,7 +286,14 @@ def _damages(module: ModuleType, path: Path) -> Iterator[str]:
     for file in files[:: max(1, len(files) // DAMAGED)]:
         content = file.read_bytes()
         about = file.stat()
-        cut, wrong = _cut(content), _wrong(content)
+        # Cut at several places, but never after a line, where a log may be whole; and wrong bytes in the middle.
+        parts = [content[: round(len(content) * part)].rstrip(b"\r\n") for part in CUTS]
+        cut = {f"cut to {len(part):,} of {len(content):,} bytes": part for part in parts}
+        cut |= {"cut to its first 64 bytes": content[:64], "cut by its last byte": content[:-1]}
+        half = len(content) // 2
+        before, middle, after = content[:half], content[half : half + 64], content[half + 64 :]
+        wrong = {"zero": bytes(len(middle)), "wrong": bytes(byte ^ 0xFF for byte in middle)}
+        wrong = {f"with 64 {kind} bytes in its middle": before + new + after for kind, new in wrong.items()}
         for what, damaged in {**cut, **wrong}.items():
             file.write_bytes(damaged)
             where = f"{file.name} {what}" if path.is_dir() else what
@@ -306,24 +301,6 @@ def _damages(module: ModuleType, path: Path) -> Iterator[str]:
             yield from (f"{where}: {problem}" for problem in _damaged(module, path, right))
         file.write_bytes(content)
         os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
-
-
-def _cut(content: bytes) -> dict[str, bytes]:
-    """Return a file cut at several places, by what was done to it; never after a line, where a log may be whole."""
-    size = len(content)
-    parts = [content[: round(size * part)].rstrip(b"\r\n") for part in CUTS]
-    cuts = {f"cut to {len(part):,} of {size:,} bytes": part for part in parts}
-    return {**cuts, "cut to its first 64 bytes": content[:64], "cut by its last byte": content[:-1]}
-
-
-def _wrong(content: bytes) -> dict[str, bytes]:
-    """Return a file with wrong bytes in its middle, by what was done to it."""
-    middle = slice(len(content) // 2, len(content) // 2 + 64)
-    wrong = bytes(byte ^ 0xFF for byte in content[middle])
-    return {
-        "with 64 zero bytes in its middle": content[: middle.start] + bytes(len(wrong)) + content[middle.stop :],
-        "with 64 wrong bytes in its middle": content[: middle.start] + wrong + content[middle.stop :],
-    }
 
 
 def _damaged(module: ModuleType, path: Path, expected: object) -> Iterator[str]:

@@ -270,19 +270,15 @@ def functor(full_name: str) -> str:
         return ""
     if not last.args:
         return next((name for name in parsing.template_names(last.tail) if name not in HOLLOW), "")
-    argument = next((arg for arg in last.args if not _says_nothing(arg)), "")
+    # The first template argument that is not a number, an element type or bookkeeping.
+    plain = ((_argument(arg, _Detail(), _DEEPEST).partition("<")[0].rpartition("::")[2], arg) for arg in last.args)
+    argument = next((arg for name, arg in plain if not _NO_FUNCTOR.fullmatch(name)), "")
     for _ in range(_DEEPEST):
         wrapper = next((part for part in parsing.path(argument) if part.name in _WRAPPERS), None)
         if wrapper is None or len(wrapper.args) <= _WRAPPERS[wrapper.name]:
             break
         argument = wrapper.args[_WRAPPERS[wrapper.name]]
     return _rendered(parsing.path(argument), _Detail(), library=False, depth=1) if argument else ""
-
-
-def _says_nothing(argument: str) -> bool:
-    """Whether a template argument is a number, an element type or bookkeeping."""
-    name = _argument(argument, _Detail(), _DEEPEST).partition("<")[0].rpartition("::")[2]
-    return _NO_FUNCTOR.fullmatch(name) is not None
 
 
 def _written_out(full_name: str, detail: _Detail) -> str:
@@ -315,18 +311,15 @@ def _rendered(parts: tuple[parsing.Part, ...], detail: _Detail, library: bool, d
         count += 1
     for part in parts[count:]:
         if found := _LAMBDA.match(part.name):
-            steps[-1:] = [_with_lambda(steps[-1] if steps else "", found, detail, depth) + part.tail]
+            # A lambda is appended to the function it stands in: f#1, then f#1.7 and f#1.7.1(float).
+            (params, number), around = found.groups(), steps[-1] if steps else ""
+            function = around.rstrip("0123456789.")  # searching the number takes quadratic time on nested lambdas
+            joint = "." if function != around and function.endswith("#") else "#"
+            given = f"({_listed(params, detail, depth)})" if params else ""
+            steps[-1:] = [f"{around}{joint}{number}{given}{part.tail}"]
         elif part.name != "operator()" or part.args or not steps:
             steps.append(_part(part, detail, depth))
     return "::".join(steps)
-
-
-def _with_lambda(scope: str, found: re.Match[str], detail: _Detail, depth: int) -> str:
-    """Append a lambda to the function it stands in: ``f#1``, then ``f#1.7`` and ``f#1.7.1(float)``."""
-    params, number = found.groups()
-    function = scope.rstrip("0123456789.")  # a search for the number would take quadratic time on nested lambdas
-    joint = "." if function != scope and function.endswith("#") else "#"
-    return f"{scope}{joint}{number}" + (f"({_listed(params, detail, depth)})" if params else "")
 
 
 def _part(part: parsing.Part, detail: _Detail, depth: int) -> str:
@@ -336,14 +329,10 @@ def _part(part: parsing.Part, detail: _Detail, depth: int) -> str:
         return text + (part.tail if args else "")
     if not detail.params:
         return text
-    given = _PLACEHOLDER.sub(lambda found: _placed(found, args), part.params)
+    # nsys abbreviates template arguments as T1, T2, ...; a long one stays abbreviated.
+    short = {number: arg for number, arg in enumerate(args, 1) if len(arg) <= 40}
+    given = _PLACEHOLDER.sub(lambda found: short.get(int(found[1]), found[0]), part.params)
     return f"{text}({_listed(given, detail, depth)})"
-
-
-def _placed(placeholder: re.Match[str], args: list[str]) -> str:
-    """Return the template argument nsys abbreviates as T1, T2, ...; a long one stays abbreviated."""
-    number = int(placeholder.group(1)) - 1
-    return args[number] if 0 <= number < len(args) and len(args[number]) <= 40 else placeholder.group()
 
 
 def _argument(text: str, detail: _Detail, depth: int) -> str:

@@ -79,7 +79,16 @@ def qualified(full_name: str) -> tuple[Part, ...]:
         text = text[:at]
     text = text.removesuffix(".kd") or text  # AMD's kernel descriptor
     if text.startswith("_Z"):
-        return _mangled(text)
+        # Read the names of an Itanium-mangled function up to its template arguments, which become the tail.
+        at = _MANGLED_QUALIFIERS.match(text, 3).end() if text.startswith("_ZN") else 2  # type: ignore[union-attr]
+        names: list[str] = []
+        while step := _MANGLED_NAME.match(text, at):
+            at = step.end()
+            if step.group(1):
+                names.append(text[at : at + int(step.group(1))])
+                at += int(step.group(1))
+        scopes = tuple(Part(name) for name in names[:-1] if not name.startswith("_GLOBAL__N_"))
+        return (*scopes, Part(names[-1], tail=text[at:])) if names and names[-1] else (Part(text),)
     if not any(mark in text for mark in ("(", "<", "::")):
         return (Part(text),)
     parts = path(canonical(text))
@@ -163,19 +172,6 @@ def _part(text: str) -> Part:
             break
     given = tuple(arg.strip() for arg in split(args, ",")) if args else ()
     return Part(text[:name_end], given, params, text[end:])
-
-
-def _mangled(text: str) -> tuple[Part, ...]:
-    """Read the names of an Itanium-mangled function up to its template arguments, which become the tail."""
-    at = _MANGLED_QUALIFIERS.match(text, 3).end() if text.startswith("_ZN") else 2  # type: ignore[union-attr]
-    names: list[str] = []
-    while step := _MANGLED_NAME.match(text, at):
-        at = step.end()
-        if step.group(1):
-            names.append(text[at : at + int(step.group(1))])
-            at += int(step.group(1))
-    scopes = tuple(Part(name) for name in names[:-1] if not name.startswith("_GLOBAL__N_"))
-    return (*scopes, Part(names[-1], tail=text[at:])) if names and names[-1] else (Part(text),)
 
 
 def template_names(mangled: str) -> list[str]:

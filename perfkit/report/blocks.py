@@ -143,7 +143,8 @@ def first_steps(
         return failed
     items = (
         f"<strong>{_title(f)}.</strong> {_safe(_spoken_gain(f))}<br>{_action(f)} "
-        f"<em>({_safe(f.confidence)} confidence{': ' * bool(f.against)}{_safe('; '.join(f.against))})</em> {_why(f)}"
+        f"<em>({_safe(f.confidence)} confidence{': ' * bool(f.against)}{_safe('; '.join(f.against))})</em> "
+        + "".join(links.figure(figure, text="why").html for figure in f.evidence[:1])
         for f in shown
     )
     steps = _listed(shown, items, figures)
@@ -209,11 +210,6 @@ def _folded(title: str, code: str) -> str:
 
 def _spoken_gain(finding: Finding) -> str:
     return headline.speaking(finding.gain) if math.isfinite(finding.gain.high) else ""
-
-
-def _why(finding: Finding) -> str:
-    """Return the link to the cell behind the finding's first figure."""
-    return "".join(links.figure(figure, text="why").html for figure in finding.evidence[:1])
 
 
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:

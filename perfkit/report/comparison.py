@@ -121,10 +121,20 @@ def text(series: Series) -> str:
     lines = [f"{_safe(label)}: {', '.join(_names(views))}" for label, views in series.runs.items()]
     lines += ["", printable(verdict.sentence(series.whole), 1000)]
     if len(series.runs) > 2:
-        lines += ["", *_aligned(LEDGER_HEAD, map(_ledger_row, series.ledger.to_dict("records")))]
+        ledger = []
+        for row in series.ledger.to_dict("records"):
+            against = f"{number(row['ratio'])} {row['verdict']}" if pd.notna(row["ratio"]) else ""
+            low_high = [row["step_low_ns"], row["step_high_ns"]]
+            between = " to ".join(map(duration, low_high)) if pd.notna(low_high[0]) else "none"
+            count, step = f"{row['count']:,}", duration(row["step_ns"])
+            ledger.append((row["label"], count, step, between, against, number(row["speedup"])))
+        lines += ["", *_aligned(LEDGER_HEAD, ledger)]
         first, last = (list(series.runs)[at] for at in (0, -1))
         lines += ["", f"{_safe(last)} against {_safe(first)}:"]
-    moved = [_family_row(row) for row in series.whole.families.to_dict("records")]
+    moved = []
+    for row in series.whole.families.to_dict("records"):
+        ends = verdict.spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+        moved.append((row["family"], duration(row["before_ns"]), duration(row["after_ns"]), ends, row["verdict"]))
     unit = "per step" if len(series.whole.steps) else "in all"
     lines += ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)] if moved else []
     rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
@@ -136,18 +146,6 @@ def text(series: Series) -> str:
 def _names(views: Sequence[Selection]) -> Iterator[str]:
     for view in views:
         yield ", ".join(_safe(str(path).rpartition("/")[2]) for path in view.run.capture["path"])
-
-
-def _ledger_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    against = f"{number(row['ratio'])} {row['verdict']}" if pd.notna(row["ratio"]) else ""
-    ends = [row["step_low_ns"], row["step_high_ns"]]
-    interval = " to ".join(map(duration, ends)) if pd.notna(ends[0]) else "none"
-    return row["label"], f"{row['count']:,}", duration(row["step_ns"]), interval, against, number(row["speedup"])
-
-
-def _family_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    ends = verdict.spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-    return str(row["family"]), duration(row["before_ns"]), duration(row["after_ns"]), ends, str(row["verdict"])
 
 
 def _aligned(head: tuple[str, ...], rows: Iterator[Any] | Sequence[Any]) -> list[str]:
@@ -196,17 +194,13 @@ def _page(series: Series) -> str:
     cells = [new_markdown_cell(f"# {TITLE}")]
     for heading, shown in _parts(series):
         cells += [new_markdown_cell(f"## {heading}")] if heading else []
-        cells += [new_code_cell("", outputs=[new_output("display_data", data=_bundle(shown))])]
+        # What a notebook would store of a chart, or of something that is HTML.
+        in_kinds = getattr(shown, "_repr_mimebundle_", None)
+        bundle = in_kinds() if in_kinds else {"text/html": shown._repr_html_()}
+        data = dict(bundle[0] if isinstance(bundle, tuple) else bundle)
+        cells += [new_code_cell("", outputs=[new_output("display_data", data=data)])]
     first, *_, last = series.runs
     return html.page(new_notebook(cells=cells), title=f"{_safe(last)} against {_safe(first)}")
-
-
-def _bundle(shown: Any) -> dict[str, Any]:
-    """Return what a notebook would store of a chart, or of something that is HTML."""
-    if not hasattr(shown, "_repr_mimebundle_"):
-        return {"text/html": shown._repr_html_()}
-    bundle = shown._repr_mimebundle_()
-    return dict(bundle[0] if isinstance(bundle, tuple) else bundle)
 
 
 def _parts(series: Series) -> Iterator[tuple[str, Shown | Any]]:
@@ -238,16 +232,11 @@ def _safe(label: object) -> str:
 
 def check_text(checked: Checked) -> str:
     """Return the verdicts for people, a line each, the failed ones first."""
-    lines = [_headline(checked), *map(_line, checked.verdicts)]
+    # The outcome of all in one line counts the lines below it: of the baseline and of the budget.
+    parts = [_counted(checked, against) for against in BAD if any(v.against == against for v in checked.verdicts)]
+    headline = f"{OUTCOMES[checked.outcome].upper()}: {'; '.join(parts)} (confidence: {checked.confidence})"
+    lines = [headline if parts else "CANNOT TELL: nothing was judged", *map(_line, checked.verdicts)]
     return "\n".join([*lines, *(f"caution: {_plain(caution)}" for caution in checked.cautions)])
-
-
-def _headline(checked: Checked) -> str:
-    """Return the outcome of all in one line, which counts the lines below it: of the baseline and of the budget."""
-    if not checked.verdicts:
-        return "CANNOT TELL: nothing was judged"
-    parts = (_counted(checked, against) for against in BAD if any(v.against == against for v in checked.verdicts))
-    return f"{OUTCOMES[checked.outcome].upper()}: {'; '.join(parts)} (confidence: {checked.confidence})"
 
 
 def _counted(checked: Checked, against: str) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -126,9 +126,13 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     """
     simulates = find(name).name
     place = Path(recorded) / name
-    if recorded and place.is_dir():
-        return {label: _recorded(repeats_of(label, place)) for label in _labels(name, place)}
     runs = {}
+    if recorded and place.is_dir():
+        for label in _labels(name, place):
+            rows = [(path, _last_row(path / TIMINGS)) for path in repeats_of(label, place)]
+            first, *others = [Trial(p, load(p), r["batch_count"], r["step_flops"], is_simulated=False) for p, r in rows]
+            runs[label] = replace(first, others=tuple(others))
+        return runs
     for path in (folder(simulates) / label for label in simulated.labels(simulates)):
         truth = _content(path / f"{path.name}.truth.json")
         runs[path.name] = Trial(path, load(path), truth["setup"]["batch"], truth["step_flops"], is_simulated=True)
@@ -146,12 +150,6 @@ def _labels(name: str, place: Path) -> list[str]:
             f"`{_command(name, 'cpu', str(place.parent))}`, on a GPU with --device cuda."
         )
     return labels
-
-
-def _recorded(paths: Sequence[Path]) -> Trial:
-    rows = [(path, _last_row(path / TIMINGS)) for path in paths]
-    first, *others = [Trial(p, load(p), row["batch_count"], row["step_flops"], is_simulated=False) for p, row in rows]
-    return replace(first, others=tuple(others))
 
 
 def _last_row(path: Path) -> dict[str, int]:
@@ -245,7 +243,9 @@ def _root() -> Path:
     top = cache.root()
     if top is not None:
         with suppress(OSError):  # a cache that cannot be written is none
-            (place := top / "experiments" / _code()).mkdir(parents=True, exist_ok=True)
+            files = sorted(file for file in Path(simulated.__file__).parent.iterdir() if file.is_file())
+            code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+            (place := top / "experiments" / code).mkdir(parents=True, exist_ok=True)
             return place
     return _temporary()
 
@@ -255,12 +255,6 @@ def _temporary() -> Path:
     folder = tempfile.mkdtemp(prefix="perfkit-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
-
-
-@functools.cache
-def _code() -> str:
-    files = sorted(file for file in Path(simulated.__file__).parent.iterdir() if file.is_file())
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:

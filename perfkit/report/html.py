@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -173,7 +173,7 @@ def _rendered(
     scripts = drawing + (
         [charts_tables.library(), charts_tables.script()] if any(each.tables for each in sections) else []
     )
-    return _page().render(
+    return template("page.html.j2", autoescape=True).render(
         title=title,
         sections=[{**vars(section), "body": Markup(section.body)} for section in sections],
         run=run,
@@ -185,12 +185,13 @@ def _rendered(
     )
 
 
-@cache
-def _page() -> Template:
+def template(name: str, filters: Mapping[str, Callable[..., object]] | None = None, **options: Any) -> Template:
+    """Return one of the report's templates; `options` are those of jinja2's Environment."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    loader = FileSystemLoader(TEMPLATES / "perfkit")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("page.html.j2")
+    environment = Environment(loader=FileSystemLoader(TEMPLATES / "perfkit"), undefined=StrictUndefined, **options)
+    environment.filters |= filters or {}
+    return environment.get_template(name)
 
 
 @cache
@@ -214,11 +215,15 @@ def _exporter(*, lowered: int) -> HTMLExporter:
             "highlight_code": highlight(pygments_lexer="ipython3"),
             "demoted": lambda text: _HEADING.sub(lambda one: f"<{one[1]}h{int(one[2]) + lowered}", text),
             "escaped_markdown": _escaped_markdown,
-            "script_json": _script_json,
-            "alternative": _alternative,
+            "alternative": lambda output: escape(
+                output["data"].get(MIME, {}).get("description")
+                or output.get("metadata", {}).get("alt")
+                or "a picture without description"
+            ),
         },
         config=Config({"NbConvertBase": {"display_data_priority": SHOWN}}),
     )
+    exporter.environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return exporter
 
 
@@ -246,17 +251,6 @@ def _escaped_markdown(text: str) -> str:
 
     renderer = IPythonRenderer(escape=True, allow_harmful_protocols=False, exclude_anchor_links=True)
     return str(MarkdownWithMath(renderer=renderer).render(text))
-
-
-def _script_json(value: object) -> str:
-    """Return JSON that cannot end the script element around it: all that begins a tag is written as escape."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _alternative(output: Mapping[str, Any]) -> str:
-    said = output["data"].get(MIME, {}).get("description") or output.get("metadata", {}).get("alt")
-    return escape(str(said or "a picture without description"))
 
 
 @cache
@@ -404,8 +398,16 @@ def _clean_table(file: Path, machine: _Machine) -> None:
         parquet = pq.ParquetFile(opened)
         schema = parquet.schema_arrow
         notes = repr([schema.metadata, *(field.metadata for field in schema)])
-        stored = parquet.read(columns=[field.name for field in schema if _is_text(field.type)])
-    changes = {name: made for name in stored.column_names if (made := _changes(stored.column(name), machine))}
+        kinds = {f.name: f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema}
+        is_text = (pa.types.is_string, pa.types.is_large_string)
+        stored = parquet.read(columns=[name for name, kind in kinds.items() if any(holds(kind) for holds in is_text)])
+    changes = {}
+    for name, column in zip(stored.column_names, stored.columns, strict=True):
+        is_dictionary = pa.types.is_dictionary(column.type)
+        values = [chunk.dictionary for chunk in column.chunks] if is_dictionary else [pc.unique(column)]
+        texts = {text for each in values for text in each.to_pylist() if text is not None}
+        if made := {text: new for text in texts if (new := machine.text(text)) != text}:
+            changes[name] = made
     if not changes and machine.text(notes) == notes:
         return
     with pa.OSFile(os.fsencode(file)) as opened:
@@ -417,15 +419,3 @@ def _clean_table(file: Path, machine: _Machine) -> None:
         frame[name] = values.astype(object).astype("category") if is_category else values.astype(frame[name].dtype)
     with file.open("wb") as written:
         pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), written, compression="zstd")
-
-
-def _is_text(type: pa.DataType) -> bool:
-    values = type.value_type if pa.types.is_dictionary(type) else type
-    return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
-
-
-def _changes(column: pa.ChunkedArray, machine: _Machine) -> dict[str, str]:
-    is_dictionary = pa.types.is_dictionary(column.type)
-    values = (chunk.dictionary for chunk in column.chunks) if is_dictionary else [pc.unique(column)]
-    texts = {text for each in values for text in each.to_pylist() if text is not None}
-    return {text: made for text in texts if (made := machine.text(text)) != text}

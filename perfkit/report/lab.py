@@ -4,12 +4,11 @@ import ast
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from html import escape
 from itertools import count, islice
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import pandas as pd
 from IPython.core.getipython import get_ipython
 
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, handled
 from perfkit.format import Shown, printable
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample, title
@@ -36,7 +35,6 @@ FORMS |= {pd.Series: "a pandas Series", pd.DataFrame: "a pandas DataFrame"}
 LONGEST = 60  # characters of a folder's name
 LONGEST_PATH = 300  # characters of a path in a message
 GRACE = 15.0  # s that JupyterLab has to end its kernels
-ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 # What it takes to answer a notebook, where no profile of the run is of a tool that says so itself.
 RECORD = {
     "1_baseline": "`perfkit baseline gemm` and `copy`, `all_reduce_perf` of nccl-tests, or the log of a training",
@@ -60,13 +58,15 @@ def prepare(target: Path | None, profile: Path | None) -> Path:
     as they are. Raises PerfkitError if the folder holds notebooks of another run, or cannot be written.
     """
     run = (profile or sample()).absolute()
+    line = f"profile: str = {str(run)!r}  #"  # of the parameters cell, which keeps its comment
     try:
         place = _own(run) if target is None else _chosen(target, run)
         place.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             if not os.path.lexists(place / f"{name}.ipynb"):
                 notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
-                _set_profile(notebook, run)
+                cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
+                cell.source = re.sub("^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M)
                 _write(notebook, place / f"{name}.ipynb")
     except OSError as e:
         text = f"{target or FOLDER}: the notebooks cannot be written ({e.strerror}). Choose another --folder."
@@ -207,13 +207,6 @@ def _write(notebook: nbformat.NotebookNode, path: Path) -> None:
         os.replace(whole, path)
 
 
-def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
-    """Write the path into the `profile` line of the parameters cell, keeping its comment."""
-    cell = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-    line = f"profile: str = {str(profile)!r}  #"
-    cell.source = re.sub("^profile:[^#\n]*#?", lambda _: line, cell.source, count=1, flags=re.M)
-
-
 def command(target: Path, options: Sequence[str], first: str = START) -> int:
     """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first.
 
@@ -228,7 +221,7 @@ def command(target: Path, options: Sequence[str], first: str = START) -> int:
         if is_running:
             raise KeyboardInterrupt
 
-    with _handled(interrupt):
+    with handled(interrupt):
         # A session of its own: JupyterLab answers Ctrl-C in its terminal with a question.
         running = subprocess.Popen(lab, start_new_session=True)
         try:
@@ -239,21 +232,6 @@ def command(target: Path, options: Sequence[str], first: str = START) -> int:
     if status == 1 and getattr(os, "geteuid", lambda: 1)() == 0 and "--allow-root" not in options:
         raise PerfkitError("JupyterLab did not run. If it refused root, type `perfkit lab --jupyter=--allow-root`.")
     return status if status >= 0 else 128 - status
-
-
-@contextmanager
-def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Let a function handle each signal that would end this process; ignored signals stay ignored."""
-    numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    heard = [number for number in numbers if before[number] is not signal.SIG_IGN]
-    for number in heard:
-        signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number in heard:
-            signal.signal(number, before[number])
 
 
 def _ended(running: subprocess.Popen[bytes]) -> int:

@@ -393,7 +393,8 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     Each gets those `parameters` that its parameters cell has; one that fails leaves the others. An exception, such as
     Ctrl-C, that leaves this function ends all kernels at once, with their children.
     """
-    parts = {name: _imported(name) for name in names}
+    imported = {n: [line for cell in stored(n).cells for line in _IMPORTED.findall(cell.source)] for n in names}
+    parts = {name: [p.strip() for line in lines for p in line.split(",")] for name, lines in imported.items()}
     runs = [
         {key: value for key, value in _accepted(name, parameters).items() if value and key not in UNSHARED}
         for name in names
@@ -442,9 +443,7 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
     except DeadKernelError:
         return Failure("the kernel died", kernels.ending(name))
     except NoSuchKernel as e:
-        return Failure(
-            "no kernel", f"Jupyter knows no kernel named {e.name!r}; install it with `pip install ipykernel`"
-        )
+        return Failure("no kernel", f"Jupyter knows no kernel named {e.name!r}; add it with `pip install ipykernel`")
     except (RuntimeError, OSError, ZMQError) as e:  # the kernel did not start
         return Failure("the kernel did not start", kernels.ending(name) or str(e))
     return executed
@@ -455,11 +454,6 @@ def _accepted(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     sources = [cell.source for cell in stored(name).cells if "parameters" in cell.metadata.get("tags", [])]
     accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
     return {key: value for key, value in parameters.items() if key in accepted}
-
-
-def _imported(name: str) -> list[str]:
-    lines = (line for cell in stored(name).cells for line in _IMPORTED.findall(cell.source))
-    return [part.strip() for line in lines for part in line.split(",")]
 
 
 def end(process: subprocess.Popen[Any] | Forked) -> None:

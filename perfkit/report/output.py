@@ -101,7 +101,13 @@ def replacing(
                 new.mkdir()
                 yield new
                 if made_by:
-                    _mark(new, made_by)
+                    files = {
+                        name: {"bytes": (new / name).stat().st_size, "sha256": _digest(new / name)}
+                        for name in _names(new)
+                        if (new / name).is_file()
+                    }
+                    content = {"made_by": made_by, "perfkit_version": VERSION, "files": files}
+                    (new / MARKER).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
                 renamed = _exchange(staging, target, Path(out), made_by)
             finally:
                 _clear(staging, target, note)
@@ -237,16 +243,6 @@ def _content(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _mark(folder: Path, made_by: str) -> None:
-    files = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
-        for name in _names(folder)
-        if (folder / name).is_file()
-    }
-    content = {"made_by": made_by, "perfkit_version": VERSION, "files": files}
-    (folder / MARKER).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _names(folder: Path, inside: str = "") -> Iterator[str]:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nbformat
 import pyarrow as pa
@@ -38,9 +38,6 @@ from perfkit.report.output import TEXT
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -139,9 +136,7 @@ def build(
             done("PDF")
     if missing:
         listed = "; ".join(f"{name} ({elided(why, LONGEST)})" for name, why in missing.items())
-        raise PerfkitError(
-            f"{out / 'index.html'}: the report is written without {listed}. Mend that and make it again."
-        )
+        raise PerfkitError(f"{out / 'index.html'}: the report is written without {listed}. Mend it and make it again.")
     return out / "index.html"
 
 
@@ -360,11 +355,17 @@ def write_summary(
     folder: Path, about: dict[str, Any], found: Recorded, linked: Report, failures: Mapping[str, str] | None = None
 ) -> None:
     """Write `summary.json`, `summary.md` and `figures.md` to `folder`; `failures` say why a notebook is missing."""
+    figures = {}
+    for id, figure in found.figures.items():  # with the cell that shows it, null where none does, and its tables' files
+        cell = linked.cell(id, figure["source"])
+        place = {"notebook": cell.notebook, "id": cell.id} if cell else None
+        files = list(linked.files(figure["source"]).values())
+        figures[id] = {**{k: v for k, v in figure.items() if k != "id"}, "cell": place, "tables": files}
     content = {
         "schema": SCHEMA,
         "inputs": about,
         "summary": found.summary or {"verdict": "", "tiles": [], "ranking": [], "gains": [], "recommendations": []},
-        "figures": {i: _figure(i, figure, linked) for i, figure in found.figures.items()},
+        "figures": figures,
         "findings": found.findings,
         "refusals": found.refusals,
         "failures": [{"notebook": name, "error": error} for name, error in (failures or {}).items()],
@@ -375,18 +376,11 @@ def write_summary(
     (folder / "figures.md").write_text(figures_markdown(content), **TEXT)
 
 
-def _figure(id: str, figure: dict[str, Any], linked: Report) -> dict[str, Any]:
-    """Return a figure with the cell that shows it (null where none does) and the files of the tables it rests on."""
-    cell = linked.cell(id, figure["source"])
-    place = {"notebook": cell.notebook, "id": cell.id} if cell else None
-    files = list(linked.files(figure["source"]).values())
-    return {**{k: v for k, v in figure.items() if k != "id"}, "cell": place, "tables": files}
-
-
 def markdown(content: dict[str, Any]) -> str:
     """Return the first page as Markdown, from the content of `summary.json`."""
     nothing = "" if content["findings"] else nothing_found(content["figures"])
-    return _template("summary.md.j2").render(
+    page = report_html.template("summary.md.j2", {"text": _safe, "link": _value}, trim_blocks=True)
+    return page.render(
         **content,
         weeks=WEEKS,
         questions=by_command((r["question"], r["reason"], r["record"]) for r in content["refusals"]),
@@ -401,37 +395,20 @@ def markdown(content: dict[str, Any]) -> str:
 def figures_markdown(content: dict[str, Any]) -> str:
     """Return all figures as a table in Markdown, from the content of `summary.json`."""
     about = content["inputs"]
-    rows = [_row(figure) for figure in content["figures"].values()]
-    table = _markdown_table(("figure", "value", "definition", "source"), rows)
+    lines = [("figure", "value", "definition", "source"), ("---",) * 4]
+    for figure in content["figures"].values():
+        files = (f"[{_safe(Path(path).stem)}]({path})" for path in figure.get("tables", ()))
+        source = ", ".join([_safe(figure["source"]), *files])
+        lines.append((_safe(figure["label"]), _value(figure), _safe(figure["definition"]), source))
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines) if len(lines) > 2 else "None."
     made = f"Made {about['made_at']} by perfkit {about['perfkit_version']}. Selection: {_safe(about['selection'])}."
     return f"# All figures of {_safe(Path(about['parameters']['profile']).name)}\n\n{made}\n\n{table}\n"
-
-
-def _template(name: str) -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    folder = report_html.TEMPLATES / "perfkit"
-    environment = Environment(loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"text": _safe, "link": _value}
-    return environment.get_template(name)
 
 
 def _value(figure: dict[str, Any], text: str = "") -> str:
     """Return a figure's text, or another, as a link to the cell that shows it."""
     cell, text = figure.get("cell"), _safe(text or figure["text"])
     return f"[{text}]({links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']})" if cell else text
-
-
-def _row(figure: dict[str, Any]) -> tuple[str, ...]:
-    files = (f"[{_safe(Path(path).stem)}]({path})" for path in figure.get("tables", ()))
-    source = ", ".join([_safe(figure["source"]), *files])
-    return _safe(figure["label"]), _value(figure), _safe(figure["definition"]), source
-
-
-def _markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    if not rows:
-        return "None."
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ("---",) * len(header), *rows])
 
 
 def _safe(text: str) -> str:

@@ -144,7 +144,15 @@ def _write(db: Database, name: str, rows: Rows) -> None:
     write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
     _write_kernels(db, rows["kernels"], shift)
     _write_copies(db, rows["copies"], shift)
-    _write_calls(db, calls, shift)
+    db.append(
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        **_times(calls, shift),
+        globalTid=global_id(WORKER.process, WORKER.threads[0]),
+        correlationId=[row["correlation"] for row in calls],
+        nameId=[db.string(row["name"] + SUFFIX.get(row["name"], "_v7000")) for row in calls],
+        eventClass=0,
+        returnValue=0,
+    )
     spans, texts = _times(rows["ranges"], shift), [row["name"] for row in rows["ranges"]]
     thread = global_id(WORKER.process, WORKER.threads[0])
     db.append("NVTX_EVENTS", **spans, eventType=59, text=texts, globalTid=thread, domainId=0)
@@ -192,18 +200,6 @@ def _write_copies(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -
     )
 
 
-def _write_calls(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -> None:
-    db.append(
-        "CUPTI_ACTIVITY_KIND_RUNTIME",
-        **_times(rows, shift),
-        globalTid=global_id(WORKER.process, WORKER.threads[0]),
-        correlationId=[row["correlation"] for row in rows],
-        nameId=[db.string(row["name"] + SUFFIX.get(row["name"], "_v7000")) for row in rows],
-        eventClass=0,
-        returnValue=0,
-    )
-
-
 def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[str, Int]:
     """Return the metrics at these times, percent of the time since the one before."""
     spans = _times(rows, shift)
@@ -222,17 +218,12 @@ def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[
         "DRAM Read Bandwidth": READ_FRAC * moved,
         "DRAM Write Bandwidth": (1 - READ_FRAC) * moved,
     }
-    return {
-        f"{name} [Throughput %]": np.rint(100 * _means(share, spans, times)).astype(np.int64)
-        for name, share in shares.items()
-    } | dict.fromkeys(CLOCKS, np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64))
-
-
-def _means(share: NDArray[np.float64], spans: Mapping[str, Int], times: Int) -> NDArray[np.float64]:
-    """Return the mean since the time before of what is `share` while its kernel runs and 0 otherwise."""
-    edges = np.stack([spans["start"], spans["end"]], axis=1).ravel()
-    area = np.cumsum(np.stack([np.zeros(len(share)), share * (spans["end"] - spans["start"])], axis=1).ravel())
-    return np.asarray(np.diff(np.interp(times, edges, area), prepend=0.0) / np.diff(times, prepend=0), np.float64)
+    edges, means = np.stack([spans["start"], spans["end"]], axis=1).ravel(), {}
+    for name, share in shares.items():  # its mean since the time before, of what is 0 while no kernel runs
+        area = np.cumsum(np.stack([np.zeros(len(share)), share * (spans["end"] - spans["start"])], axis=1).ravel())
+        mean = np.diff(np.interp(times, edges, area), prepend=0.0) / np.diff(times, prepend=0)
+        means[f"{name} [Throughput %]"] = np.rint(100 * mean).astype(np.int64)
+    return means | dict.fromkeys(CLOCKS, np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64))
 
 
 class Database:

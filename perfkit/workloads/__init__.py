@@ -294,13 +294,18 @@ def torch_profile(
     for name, steps, least in (("wait", wait, 0), ("warmup", warmup, 0), ("active", active, 1)):
         if steps < least:
             raise ValueError(f"{name}: {steps} steps; at least {least} is needed")
-    torch = _torch()
+    torch = pytorch()
     rank, ranks = _place(torch)
     target = _target(Path(out), rank, ranks)
 
     def save(profiler: profile) -> None:
         if profiler.step_num > wait + warmup:
-            _write(profiler, target)
+            part = target.with_name(f".{os.getpid()}-{target.name}")  # which no reader looks at, until it is whole
+            try:
+                profiler.export_chrome_trace(str(part))
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
 
     activities = torch.profiler.ProfilerActivity
     profiler = torch.profiler.profile(
@@ -315,10 +320,18 @@ def torch_profile(
         profiler.preset_metadata_json("distributedInfo", json.dumps({"rank": rank, "world_size": ranks}))
     with profiler:
         yield profiler
-    _check(profiler.step_num, wait + warmup, active, target)
+    steps, before = profiler.step_num, wait + warmup
+    if steps <= before:
+        raise PerfkitError(
+            f"{target.parent}: nothing was recorded: step() was called {steps} times, and the first recorded step is "
+            f"number {before + 1}. Call step() after every step, run more of them, or lower wait and warmup."
+        )
+    if steps < before + active:
+        warnings.warn(f"{target}: {steps - before} of {active} active steps were recorded", stacklevel=3)
 
 
-def _torch() -> Any:
+def pytorch() -> Any:
+    """Return PyTorch; PerfkitError if it cannot be imported."""
     try:
         import torch
         import torch.profiler
@@ -364,24 +377,3 @@ def _target(folder: Path, rank: int, ranks: int) -> Path:
             "Choose another folder, or remove that run."
         )
     return folder / f"rank-{rank}{TRACE}"
-
-
-def _write(profiler: profile, target: Path) -> None:
-    """Write a trace under a name that no reader looks at, and rename it when it is whole."""
-    part = target.with_name(f".{os.getpid()}-{target.name}")
-    try:
-        profiler.export_chrome_trace(str(part))
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _check(steps: int, before: int, active: int, target: Path) -> None:
-    """Say how many steps are missing from the trace."""
-    if steps <= before:
-        raise PerfkitError(
-            f"{target.parent}: nothing was recorded: step() was called {steps} times, and the first recorded step is "
-            f"number {before + 1}. Call step() after every step, run more of them, or lower wait and warmup."
-        )
-    if steps < before + active:
-        warnings.warn(f"{target}: {steps - before} of {active} active steps were recorded", stacklevel=4)

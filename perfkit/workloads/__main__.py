@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,35 +25,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _experimenter() if is_experiment else _parser()
     given = parser.parse_args(words[is_experiment:])
     try:
-        (_experiment if is_experiment else _workload)(given)
+        for experiment in [experiments.find(name) for name in given.names] if is_experiment else ():
+            lines = experiment.lines(given.device, given.out, given.repeats)
+            _say("\n".join([f"# {experiment.topic}: {experiment.question}", *lines.values()]))
+            if not given.print_commands:
+                folders = record(experiment, given.device, given.out, given.repeats)
+                paths = {str(path): label for label, repeats in folders.items() for path in repeats}
+                _say(shlex.join(["perfkit", "compare", *paths, "--labels", ",".join(paths.values())]))
+        if not is_experiment:
+            _run(_plan(given), given)
     except ValueError as e:
         parser.error(str(e))
     except PerfkitError as e:
         sys.stderr.write(f"{e}\n")
         return 1
     return 0
-
-
-def _workload(given: argparse.Namespace) -> None:
-    plan = _plan(given)
-    if given.print_commands:
-        _say("\n".join(workloads.lines(plan, given.record or Path("out"), gpu_metrics=given.gpu_metrics)))
-    else:
-        _run(plan, given)
-
-
-def _experiment(given: argparse.Namespace) -> None:
-    for experiment in [experiments.find(name) for name in given.names]:
-        lines = experiment.lines(given.device, given.out, given.repeats)
-        _say("\n".join([f"# {experiment.topic}: {experiment.question}", *lines.values()]))
-        if not given.print_commands:
-            _say(_comparing(record(experiment, given.device, given.out, given.repeats)))
-
-
-def _comparing(folders: Mapping[str, Sequence[Path]]) -> str:
-    """Return the command that compares the runs; those of one label are repeats."""
-    labels, paths = zip(*[(label, str(path)) for label, paths in folders.items() for path in paths], strict=True)
-    return shlex.join(["perfkit", "compare", *paths, "--labels", ",".join(labels)])
 
 
 def _experimenter() -> argparse.ArgumentParser:
@@ -88,30 +74,17 @@ def _parser() -> argparse.ArgumentParser:
     reading = "after every step, or so many, which waits for the GPU"
     parser.add_argument("--read-loss", type=int, nargs="?", const=1, default=0, metavar="STEPS", help=reading)
     parser.add_argument("--seed", type=int, default=0)
-    _add_size(parser)
-    _add_loader(parser)
-    _add_recording(parser)
-    return parser
-
-
-def _add_size(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("size of ResNet's images and of BERT")
     group.add_argument("--scale", choices=tuple(SIZES), default="full", help="small is for trying things out")
     for name in DIMENSIONS:
         sizes = ", ".join(f"{getattr(size, name)} if {scale}" for scale, size in SIZES.items())
         group.add_argument(f"--{name}", type=int, help=sizes)
-
-
-def _add_loader(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data", "through PyTorch's DataLoader")
     group.add_argument("--resident", action="store_true", help="instead one batch that stays on the device")
     group.add_argument("--workers", type=int, default=0, help="processes that load (default: 0, the program itself)")
     group.add_argument("--pin-memory", action="store_true", help="and copy to the GPU without waiting")
     group.add_argument("--prefetch", type=int, help="batches that each worker loads ahead")
     group.add_argument("--persistent", action="store_true", help="keep the workers after each epoch of 100 batches")
-
-
-def _add_recording(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("recording")
     group.add_argument("--record", type=Path, metavar="FOLDER", help="empty or new; trace, timings and captures")
     group.add_argument("--traced", type=int, default=TRACED, help=f"steps that the trace holds (default: {TRACED})")
@@ -119,6 +92,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--print-commands", action="store_true", help="only print how NVIDIA's tools are called")
     group.add_argument("--peaks", type=Path, metavar="CSV", help="peaks of one's own to compare with")
     group.add_argument(workloads.MARKED, action="store_true", help="show a profiler where the timed steps are")
+    return parser
 
 
 def _plan(given: argparse.Namespace) -> Plan:
@@ -138,6 +112,9 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 
 def _run(plan: Plan, given: argparse.Namespace) -> None:
+    if given.print_commands:
+        _say("\n".join(workloads.lines(plan, given.record or Path("out"), gpu_metrics=given.gpu_metrics)))
+        return
     from perfkit.workloads import running
 
     peaks = hardware.load_peaks(given.peaks) if given.peaks else None

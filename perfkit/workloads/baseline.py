@@ -7,13 +7,11 @@ link moves it once. A rate above 110 % of the data sheet's peak is refused with 
 timed.
 """
 
-import csv
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -28,6 +26,7 @@ from perfkit import hardware
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
 from perfkit.schema import Column, Table
+from perfkit.workloads import pytorch
 
 TIMES = (
     Column("count", "int64", "repeats"),
@@ -236,17 +235,10 @@ def _products(used: Device, precision: str, dtype: Any, rows: int, seconds: floa
     random = torch.Generator(used.kind).manual_seed(0)
     first, second = (torch.randn(rows, rows, generator=random, device=used.kind).to(dtype) for _ in range(2))
     product = torch.empty_like(first)
-    with _float32(torch, "high" if precision == "tf32_tensor" else "highest"):
-        return used.times(lambda: torch.mm(first, second, out=product), seconds)
-
-
-@contextmanager
-def _float32(torch: Any, precision: str) -> Iterator[None]:
-    """Let PyTorch multiply FP32 matrices in a precision."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision("high" if precision == "tf32_tensor" else "highest")
     try:
-        yield
+        return used.times(lambda: torch.mm(first, second, out=product), seconds)
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -277,12 +269,7 @@ def peak_frac(name: str, what: str, rate: float, peak: float | None, unit: str) 
 
 def device() -> Device:
     """Return what PyTorch computes on."""
-    try:
-        import torch
-    except ImportError as e:
-        raise PerfkitError(
-            f"torch: cannot be imported ({e}). Install PyTorch, for example with `pip install 'perfkit[torch]'`."
-        ) from e
+    torch = pytorch()
     if torch.cuda.is_available():
         return Device(torch, "cuda", torch.cuda.get_device_name(), torch.cuda.get_device_capability())
     return Device(torch, "cpu", cpu_name())
@@ -324,10 +311,11 @@ def saved(out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFra
         raise ValueError("gemm, copy: neither is given")
     stamp = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "torch": str(device().torch.__version__)}
     for kind, frame in measured.items():
-        content[kind] = {**stamp, "rows": _rows(TABLES[kind].check(frame))}
+        rows = TABLES[kind].check(frame).astype(object).where(frame.notna(), None).to_dict("records")
+        content[kind] = {**stamp, "rows": rows}
     row = _peaks(content)
     _replace(out, lambda file: json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False))
-    _replace(out.with_suffix(".csv"), lambda file: _write_row(file, row))
+    _replace(out.with_suffix(".csv"), lambda file: pd.DataFrame([row]).to_csv(file, index=False, lineterminator="\n"))
     return out, out.with_suffix(".csv")
 
 
@@ -337,7 +325,13 @@ def held(out: str | Path) -> dict[str, Any]:
     if out.suffix != ".json":
         raise ValueError(f"out: {out} does not end in .json")
     used = device()
-    described = {"name": used.name, "kind": used.kind, **_hardware(used)}
+    described: dict[str, Any] = {"name": used.name, "kind": used.kind}
+    if used.capability is None:
+        described["threads_count"] = used.torch.get_num_threads()
+    else:
+        gpu = used.torch.cuda.get_device_properties(used.torch.cuda.current_device())
+        described["compute_capability"] = ".".join(map(str, used.capability))
+        described["sm_count"] = gpu.multi_processor_count
     fresh = {"kind": KIND, "perfkit": version("perfkit"), "device": described, "units": UNITS}
     if not out.exists():
         if out.with_suffix(".csv").exists():
@@ -345,34 +339,15 @@ def held(out: str | Path) -> dict[str, Any]:
                 f"{out.with_suffix('.csv')}: the file is there already. Choose another name, or remove it."
             )
         return fresh
-    content = _read(out)
+    try:
+        content = json.loads(out.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise PerfkitError(f"{out}: cannot be read as JSON ({e}). Choose another name, or remove it.") from e
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise PerfkitError(f"{out}: holds something else than a baseline. Choose another name.")
     if content.get("device") != described:
         raise PerfkitError(f"{out}: holds the baseline of another device than {used.name}. Choose another name.")
     return {**fresh, **{kind: content[kind] for kind in TABLES if kind in content}}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise PerfkitError(f"{path}: cannot be read as JSON ({e}). Choose another name, or remove it.") from e
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise PerfkitError(f"{path}: holds something else than a baseline. Choose another name.")
-    return content
-
-
-def _hardware(used: Device) -> dict[str, Any]:
-    torch = used.torch
-    if used.capability is None:
-        return {"threads_count": torch.get_num_threads()}
-    sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    return {"compute_capability": ".".join(map(str, used.capability)), "sm_count": sms}
-
-
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame as JSON has them."""
-    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in records]
 
 
 def _peaks(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -389,12 +364,6 @@ def _peaks(content: Mapping[str, Any]) -> dict[str, Any]:
     stamps = [content[kind] for kind in TABLES if kind in content]
     source = f"measured by perfkit baseline with PyTorch {', '.join(sorted({stamp['torch'] for stamp in stamps}))}"
     return {**row, "source": source, "as_of": max(stamp["date"] for stamp in stamps)[:10]}
-
-
-def _write_row(file: TextIO, row: Mapping[str, Any]) -> None:
-    writer = csv.DictWriter(file, list(row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerow(row)
 
 
 def _replace(path: Path, write: Callable[[TextIO], object]) -> None:

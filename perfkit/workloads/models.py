@@ -23,12 +23,11 @@ class Attention(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """Return (batch, sequence, hidden) for the same."""
-        query, key, value = (self._split(layer(x)) for layer in (self.query, self.key, self.value))
+        # As (batch, heads, sequence, hidden / heads).
+        query, key, value = (
+            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
         return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
-
-    def _split(self, x: Any) -> Any:
-        """Turn (batch, sequence, hidden) into (batch, heads, sequence, hidden / heads)."""
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class Layer(nn.Module):  # type: ignore[misc]

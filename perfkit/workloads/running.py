@@ -175,7 +175,11 @@ def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None,
     counters, which needs a permission. PerfkitError as of `measure`, or if the folder is not empty.
     """
     out = Path(out)
-    _check_empty(out)
+    if out.exists() and not out.is_dir():
+        raise PerfkitError(f"{out}: is no folder. Choose another name.")
+    if there := sorted(item.name for item in out.iterdir()) if out.exists() else []:
+        listed = ", ".join(there[:3]) + (" and more" if len(there) > 3 else "")
+        raise PerfkitError(f"{out}: the folder is not empty ({listed}). Choose another one, or empty it.")
     used = device(plan)
     content = {**_described(plan, used), "rows": measure(plan, peaks=peaks)}
     with _steady(used, plan) as (work, loaded), torch_profile(out, active=plan.traced) as profiler:
@@ -291,14 +295,6 @@ def _described(plan: Plan, used: Device) -> Row:
     }
 
 
-def _check_empty(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise PerfkitError(f"{out}: is no folder. Choose another name.")
-    if held := sorted(item.name for item in out.iterdir()) if out.exists() else []:
-        listed = ", ".join(held[:3]) + (" and more" if len(held) > 3 else "")
-        raise PerfkitError(f"{out}: the folder is not empty ({listed}). Choose another one, or empty it.")
-
-
 def clock(torch: Any, kind: str) -> Clock:
     """Return what takes the time on a device of this kind: cuda or cpu."""
     return GpuClock(torch.cuda) if kind == "cuda" else CpuClock()
@@ -370,7 +366,13 @@ def workload(torch: Any, plan: Plan) -> Workload:
         _check_compiler(plan.device)
     made = model(plan).to(plan.device).train(plan.mode == "train")
     called = torch.compile(made) if plan.compile else made
-    step = _training(torch, plan, made, called) if plan.mode == "train" else _inference(torch, plan, called)
+    if plan.mode == "train":
+        return Workload(made, _training(torch, plan, made, called))
+
+    def step(batch: Batch) -> Any:
+        with torch.inference_mode(), autocast(torch, plan):
+            return called(batch[0])
+
     return Workload(made, step)
 
 
@@ -390,14 +392,6 @@ def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch
         scaler.update()
         optimiser.zero_grad()
         return loss.item() if plan.read_loss and next(numbers) % plan.read_loss == 0 else loss.detach()
-
-    return step
-
-
-def _inference(torch: Any, plan: Plan, called: Any) -> Callable[[Batch], Any]:
-    def step(batch: Batch) -> Any:
-        with torch.inference_mode(), autocast(torch, plan):
-            return called(batch[0])
 
     return step
 

@@ -242,7 +242,17 @@ def call_metrics(profiles: Profiles, metrics: Sequence[Metric], tree: pd.DataFra
         rows = by_metric[starts[i] : starts[i + 1]]
         if len(rows):
             parts.append((i, *_exclusive(place[rows], value[rows] * one.factor, parent, is_root)))
-    return _call_metrics(parts, metrics, node)
+    metric = np.repeat([i for i, *_ in parts], [len(place) for _, place, *_ in parts]).astype(np.int16)
+    place, inclusive, exclusive = (np.concatenate([p[i] for p in parts]) for i in (1, 2, 3))
+    order = np.argsort(place * len(metrics) + metric, kind="stable")
+    frame = {
+        "rank": np.zeros(len(order), np.int32),
+        "node": node[place[order]],
+        **labels(metric[order], metrics),
+        "inclusive": inclusive[order],
+        "exclusive": exclusive[order],
+    }
+    return tables.CALL_METRICS.make(pd.DataFrame(frame, copy=False))
 
 
 def _exclusive(place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.bool_]) -> tuple[Ints, Floats, Floats]:
@@ -256,20 +266,6 @@ def _exclusive(place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.boo
     there[place] = True
     rows = np.flatnonzero(there)
     return rows, inclusive[rows], exclusive[rows]
-
-
-def _call_metrics(parts: list[tuple[int, Ints, Floats, Floats]], metrics: Sequence[Metric], node: Ints) -> pd.DataFrame:
-    metric = np.repeat([i for i, *_ in parts], [len(place) for _, place, *_ in parts]).astype(np.int16)
-    place, inclusive, exclusive = (np.concatenate([p[i] for p in parts]) for i in (1, 2, 3))
-    order = np.argsort(place * len(metrics) + metric, kind="stable")
-    frame = {
-        "rank": np.zeros(len(order), np.int32),
-        "node": node[place[order]],
-        **labels(metric[order], metrics),
-        "inclusive": inclusive[order],
-        "exclusive": exclusive[order],
-    }
-    return tables.CALL_METRICS.make(pd.DataFrame(frame, copy=False))
 
 
 def labels(metric: NDArray[np.int16], metrics: Sequence[Metric]) -> dict[str, pd.Categorical]:

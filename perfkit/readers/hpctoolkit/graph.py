@@ -126,8 +126,16 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
         raise PerfkitError("call_metrics: no call path has a metric. Record one: `hpcrun -e CPUTIME`.")
     several = bool(calltree["rank"].min() != calltree["rank"].max())
     nodes, roots = _nodes(calltree, several)
-    values, units = _values(calltree, call_metrics)
-    frame = pd.DataFrame({**_told(calltree, several), **values}).set_axis(pd.Index(nodes, name="node"))
+    # Each metric's two columns, in the order of `calltree`, and each metric's unit.
+    places = _places(calltree, call_metrics["rank"], call_metrics["node"])
+    _check_known(places, "call_metrics: the context of {} rows is not in the call tree.")
+    columns, units = {}, {}
+    for metric, rows in call_metrics.groupby("metric", observed=True).indices.items():
+        units[str(metric)] = str(call_metrics["unit"].iloc[rows[0]])
+        for column, source in ((f"{metric} (inc)", "inclusive"), (str(metric), "exclusive")):
+            columns[column] = np.zeros(len(calltree))
+            columns[column][places[rows]] = call_metrics[source].to_numpy()[rows]
+    frame = pd.DataFrame({**_told(calltree, several), **columns}).set_axis(pd.Index(nodes, name="node"))
     first = next((metric for metric in FIRST if metric in units), next(iter(units)))
     return CallGraph(
         Graph(roots),
@@ -199,16 +207,3 @@ def _told(calltree: pd.DataFrame, several: bool) -> dict[str, pd.Series]:
         "entry_point": text["entry"],
         **({"rank": calltree["rank"].astype("int64")} if several else {}),
     }
-
-
-def _values(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> tuple[dict[str, Floats], dict[str, str]]:
-    """Return each metric's two columns, in the order of `calltree`, and each metric's unit."""
-    places = _places(calltree, call_metrics["rank"], call_metrics["node"])
-    _check_known(places, "call_metrics: the context of {} rows is not in the call tree.")
-    columns, units = {}, {}
-    for metric, rows in call_metrics.groupby("metric", observed=True).indices.items():
-        units[str(metric)] = str(call_metrics["unit"].iloc[rows[0]])
-        for column, source in ((f"{metric} (inc)", "inclusive"), (str(metric), "exclusive")):
-            columns[column] = np.zeros(len(calltree))
-            columns[column][places[rows]] = call_metrics[source].to_numpy()[rows]
-    return columns, units
