@@ -15,7 +15,7 @@ from perfkit.analysis import steps
 from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import covered_by, started_by, where
 from perfkit.analysis.intervals import cut
-from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
+from perfkit.analysis.kernels import mixed
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.diagnosis.finding import HORIZONS, kept
@@ -25,6 +25,7 @@ from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, few, operated
+from perfkit.diagnosis.system import matrix_frac
 from perfkit.diagnosis.timeline import detected
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
@@ -57,12 +58,6 @@ def _pinned(view: Selection) -> bool:
     return _share(copies["src_memory"].eq("pinned") | copies["dst_memory"].eq("pinned"), copies["bytes"]) >= MOST
 
 
-def _small_copies(view: Selection) -> bool:
-    """Copies of at most 64 KB take a tenth of the copies' time."""
-    copies = _over_link(view)
-    return _share(copies["bytes"] <= SMALL_BYTES, copies["dur_ns"]) >= TENTH
-
-
 def _reduced(view: Selection) -> bool:
     """Almost all matrix work runs in 16 or 8 bits: by the timeline's kernels, else by the counters of launches."""
     if len(view.kernels):
@@ -70,12 +65,6 @@ def _reduced(view: Selection) -> bool:
     split = points(view).dropna(subset=["flops"])
     sixteen = where(split["precision"], re.compile("fp16|bf16|fp8|int8").search)
     return _share(pd.Series(sixteen), split["flops"]) >= MOST
-
-
-def _no_matrix(view: Selection) -> bool:
-    """Less than a tenth of the kernel time is matrix work."""
-    kernels = cut(view.kernels, view.window)
-    return len(kernels) > 0 and _share(kernels["family"].isin(MATRIX_FAMILIES), kernels["dur_ns"]) < TENTH
 
 
 def _measured(view: Selection) -> pd.DataFrame:
@@ -119,16 +108,6 @@ def _occupied(view: Selection) -> bool:
     return bool(time.sum()) and float((launches["theoretical_occupancy_frac"] * time).sum() / time.sum()) >= MOST
 
 
-def _graphs(view: Selection) -> bool:
-    """Half of the kernels' time is spent inside CUDA graphs."""
-    kernels = cut(view.kernels, view.window)
-    return _share(kernels["in_graph"], kernels["dur_ns"]) >= HALF
-
-
-def _python(view: Selection) -> bool:
-    return PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view)
-
-
 def _pytorch(view: Selection) -> bool:
     """Operators, names of ranges or kernels, or a log of a training show PyTorch."""
     if len(view.framework.ops) or "training" in view.run.kinds:
@@ -136,10 +115,6 @@ def _pytorch(view: Selection) -> bool:
     if any(PYTORCH.search(str(name)) for name in view.ranges["name"].cat.categories):
         return True
     return bool(_of_libraries(_measured(view), ("PyTorch",)).any())
-
-
-def _fused_attention(view: Selection) -> bool:
-    return bool(cut(view.kernels, view.window)["family"].eq("attention").any())
 
 
 def _optimizer_loop(view: Selection) -> bool:
@@ -156,17 +131,6 @@ def _inference(view: Selection) -> bool:
     return len(names) > 0 and not any(NODE.fullmatch(name.removeprefix(ENGINE)) for name in names)
 
 
-def _one_gpu(view: Selection) -> bool:
-    gpus = view.run.kernels[["rank", "gpu"]].drop_duplicates()
-    return len(gpus) == 1 and view.run.collectives.empty
-
-
-def _few_blocks_of_library(view: Selection) -> bool:
-    """The longest kernel of few blocks belongs to a library."""
-    found = few(view)
-    return found is not None and library_of(found.longest) in (*COMPILED, "PyTorch")
-
-
 def _of_mpi(view: Selection, pattern: str) -> bool:
     """Half of the CPU time in MPI calls is spent in calls of these names."""
     calls = mpi(view)
@@ -179,51 +143,46 @@ def _far_card(view: Selection) -> bool:
     return bool(links["path"].isin(["PHB", "NODE", "SYS"])[where(links["transport"], re.compile("NET/").match)].any())
 
 
-def _anomaly(view: Selection) -> bool:
-    """Autograd checks each gradient for NaN: as many checks as half of the nodes of the backward pass."""
-    names = view.framework.ops["name"].value_counts()
-    nodes = sum(count for name, count in names.items() if str(name).startswith(ENGINE))
-    return names.get("aten::isnan", 0) > HALF * nodes > 0
-
-
-def _of_operator(pattern: str) -> Callable[[Selection], bool]:
-    """Return a fact: a tenth of the time of kernels whose operator is known belongs to such operators."""
-
-    def holds(view: Selection) -> bool:
-        kernels = operated(view.framework)
-        found = pd.Series(where(kernels["outermost"], re.compile(pattern).fullmatch), kernels.index)
-        return _share(found, kernels["dur_ns"]) >= TENTH
-
-    return holds
+def _takes(view: Selection, pattern: str) -> bool:
+    """A tenth of the time of kernels whose operator is known belongs to operators of these names."""
+    kernels = operated(view.framework)
+    return _share(pd.Series(where(kernels["outermost"], re.compile(pattern).fullmatch)), kernels["dur_ns"]) >= TENTH
 
 
 FACTS: dict[str, Callable[[Selection], bool]] = {
     "pinned": _pinned,
-    "small_copies": _small_copies,
+    "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
     "reduced": _reduced,
-    "no_matrix": _no_matrix,
+    "no_matrix": lambda view: (1.0 if (share := matrix_frac(view)) is None else share) < TENTH,
     "library_kernels": _library_kernels,
     "full_grid": _full_grid,
     "full_occupancy": _full_occupancy,
     "spills": _spills,
     "occupied": _occupied,
-    "few_blocks_of_library": _few_blocks_of_library,
-    "graphs": _graphs,
-    "python": _python,
+    "few_blocks_of_library": lambda view: (
+        (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")
+    ),
+    "graphs": lambda view: _share((k := cut(view.kernels, view.window))["in_graph"], k["dur_ns"]) >= HALF,
+    "python": lambda view: PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view),
     "pytorch": _pytorch,
-    "fused_attention": _fused_attention,
+    "fused_attention": lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
     "optimizer_loop": _optimizer_loop,
     "uncapturable": lambda view: bool(uncapturable(view)),
     "conversions": lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
     "inference": _inference,
-    "anomaly": _anomaly,
+    # Autograd checks each gradient: there are half as many checks as nodes of the backward pass, or more.
+    "anomaly": lambda view: bool(
+        (names := view.framework.ops["name"].astype("string")).eq("aten::isnan").sum()
+        > HALF * names.str.startswith(ENGINE).sum()
+        > 0
+    ),
     "compiling": lambda view: any("(dynamo_timed)" in str(name) for name in view.framework.ops["name"].unique()),
     "float64": lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
-    "sorts": _of_operator(r"aten::(?:arg|m)?sort"),
-    "concatenates": _of_operator("aten::cat"),
-    "embedding_gradient": _of_operator("aten::embedding(?:_dense)?_backward"),
+    "sorts": lambda view: _takes(view, "aten::(?:arg|m)?sort"),
+    "concatenates": lambda view: _takes(view, "aten::cat"),
+    "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
-    "one_gpu": _one_gpu,
+    "one_gpu": lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
     "far_card": _far_card,
     "links": lambda view: bool(view.run.links["transport"].notna().any()),
     "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),

@@ -8,6 +8,7 @@ memory bounds the kernels from 60 % of its bandwidth on (Nsight Compute, rule SO
 (the guide).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ import pandas as pd
 
 from perfkit.analysis import causes
 from perfkit.analysis import kernels as analysis_kernels
+from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
@@ -31,6 +33,7 @@ from perfkit.selection import Selection
 NOTABLE, COMPUTING = 0.1, 0.6
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
 PLANS = "Find out why this operator takes so long on the CPU: perhaps it makes a new plan for each new shape"
+STEP = re.compile("ProfilerStep#")
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
 CAUSES = {
@@ -83,7 +86,8 @@ def _idle(
         rest = share.value - covered - loaded
         if rest >= NOTABLE or rest >= HALF * recurring >= HALF * NOTABLE:
             title = _who(view, str(cause), rest)
-            rows = found[part > 0].assign(part_ns=part)
+            rows = found[part > 0].assign(part_ns=part)  # the profiler's marks of steps are no place in a program
+            rows["range"] = rows["range"].mask(where(rows["range"], STEP.match))
             text = _described(rows)
             if cause in ("cuda_call", "system"):
                 text += _inside_calls(view, rows, str(cause))
@@ -93,7 +97,7 @@ def _idle(
                 text += f" In all, this cause takes {share.text} of the time."
                 text += f" Another finding covers {percent(covered)} of the time." if covered else ""
                 text += f" Loading kernels, which a process does once, takes {percent(loaded)}." if loaded else ""
-            by_range = _by_range(rows)
+            by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
             is_most = len(by_range) and by_range.max() >= HALF * rows["part_ns"].sum()
             yield replace(
                 _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value, loaded),
@@ -114,16 +118,10 @@ def _who(view: Selection, cause: str, rest: float) -> str:
     return f"{keeps} {most_of} idle {percent(most)} of the time ({least_of}: {percent(least)})"
 
 
-def _by_range(rows: pd.DataFrame) -> pd.Series:
-    """Return the time by range, without the profiler's marks of steps, which are no place in a program."""
-    spent = rows["part_ns"].groupby(rows["range"], observed=True).sum()
-    return spent[~spent.index.astype("string").str.startswith("ProfilerStep#")]
-
-
 def _described(rows: pd.DataFrame) -> str:
     """Say how many gaps there are, how long, and in which range of the program most of the waiting happened."""
     longest = rows.iloc[int(rows["part_ns"].to_numpy().argmax())]
-    by_range = _by_range(rows)
+    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
     inside = "No NVTX range covers these gaps."
     if by_range.sum():
         share = float(by_range.max() / rows["part_ns"].sum())
@@ -154,16 +152,12 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
 def _inside_operator(view: Selection, rows: pd.DataFrame) -> str:
     """Say in which operator the CPU was in the middle of most of this time, or in none."""
     ops, place = view.framework.ops, rows.assign(start_ns=rows["start_ns"] + rows["part_ns"] // 2)
-    inner = totals.open_at(ops, place)
-    outer = np.full(len(inner), -1, np.int64)
-    for who, at in totals.enclosing(totals.parents(ops), inner):
-        outer[who] = at
-    for row in (inner, outer):
-        spent = rows["part_ns"].groupby(np.asarray(totals.named(ops, row).astype(object))).sum()
-        if len(spent) and spent.max() >= HALF * rows["part_ns"].sum():
-            share = percent(float(spent.max() / rows["part_ns"].sum()))
-            return f" For {share} of it the CPU worked inside the operator “{printable(str(spent.idxmax()), 80)}”."
-    return ""
+    name = np.asarray(totals.named(ops, totals.open_at(ops, place)).astype(object))
+    shares = rows["part_ns"].groupby(name).sum() / rows["part_ns"].sum()
+    if shares.empty or shares.max() < HALF:
+        return ""
+    inside = printable(str(shares.idxmax()), 80)
+    return f" For {percent(float(shares.max()))} of it the CPU worked inside the operator “{inside}”."
 
 
 def _finding(
