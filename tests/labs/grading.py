@@ -1,4 +1,4 @@
-"""Grade submissions of a lab with nbgrader, as the instructor's page says, and print the scores as JSON.
+"""Grade submissions of labs with nbgrader, as the instructor's page says, and print the scores as JSON.
 
 A process of its own: nbgrader and what it needs give warnings, which this project's tests do not accept.
 """
@@ -85,10 +85,11 @@ def scores(book: Gradebook, name: str, lab: str, student: str) -> dict[str, list
     return {g.name: [g.score, g.max_score] for g in grades if g.cell.cell_type == "code"}
 
 
-def main(root: Path, lab: str, *students: str) -> None:
-    """Grade what these students handed in of a lab, in this folder."""
-    sys.stdout.write(json.dumps(graded(root, lab, list(students), course(root))))
+def main(root: Path, handed_in: dict[str, list[str]]) -> None:
+    """Grade what these students handed in of each lab, in one course in this folder."""
+    api = course(root)
+    sys.stdout.write(json.dumps({lab: graded(root, lab, students, api) for lab, students in handed_in.items()}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

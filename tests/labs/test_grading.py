@@ -15,14 +15,15 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from labs.submissions import ASSIGNMENTS, LABS, MISTAKE, NOTEBOOKS, assignment, kind, partly, points, read, released
+from labs.submissions import ASSIGNMENTS, LABS, MISTAKE, NOTEBOOKS, assignment, kind, points, reached, read, released
 
 GRADING = Path(__file__).with_name("grading.py")
 COMMENT = "Which of the two clocks"
 PAGE = LABS / "README.md"
-STUDENTS, CHEATS = ("instructor", "blank", "partly"), ("constants", "patched")
-CHEATED = "lab1"  # the assignment that cheats hand in by default: what stops them is the same for all
+OTHERS = ("blank", "partly", "constants", "patched")  # beside the instructor; the last two cheat
+TRIED = "lab1"  # the assignment that these hand in by default: what stops them is the same for all
 Scores = dict[str, dict[str, dict[str, list[float]]]]
+Course = tuple[Path, Scores]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,13 +55,16 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture(scope="module")
 def courses(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], pool: ThreadPoolExecutor, walk: Future[Path]
-) -> dict[str, tuple[Path, Scores]]:
-    """For each assignment, a course with submissions of three kinds; scores by notebook. The longest begins first."""
+) -> dict[str, Course]:
+    """For each assignment, its course, in which is the instructor's version, and the scores by notebook.
+
+    Two courses, for nbgrader takes seconds to begin one, the longer one first.
+    """
     labs = sorted(ASSIGNMENTS, key=lambda lab: -sum(len(read(name).cells) for name in ASSIGNMENTS[lab]))
-    roots = {lab: tmp_path_factory.mktemp(f"course-of-{lab}") for lab in labs}
-    students = {lab: (*STUDENTS, *(CHEATS if lab == CHEATED else ())) for lab in labs}
-    found = pool.map(lambda lab: grade(lab, roots[lab], environment, *students[lab]), labs)
-    return {lab: (roots[lab], scores) for lab, scores in zip(labs, found, strict=True)}
+    roots = [tmp_path_factory.mktemp(name) for name in ("long", "short")]
+    parts = [{lab: ("instructor", *(OTHERS if lab == TRIED else ())) for lab in half} for half in (labs[:2], labs[2:])]
+    found = pool.map(lambda root, part: grade(part, root, environment), roots, parts)
+    return {lab: (root, scores) for root, made in zip(roots, found, strict=True) for lab, scores in made.items()}
 
 
 @pytest.fixture(params=sorted(NOTEBOOKS))
@@ -68,98 +72,118 @@ def lab(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def grade(lab: str, root: Path, environment: dict[str, str], *students: str) -> Scores:
-    command = [sys.executable, str(GRADING), str(root), lab, *students]
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if assignment(name) == TRIED else pytest.mark.matrix) for name in NOTEBOOKS],
+)
+def tried(request: pytest.FixtureRequest) -> str:
+    """A notebook that other students than the instructor handed in."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def course(
+    tried: str, courses: dict[str, Course], tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> Course:
+    """The course in which they did."""
+    if assignment(tried) == TRIED:
+        return courses[TRIED]
+    root = tmp_path_factory.mktemp(f"others-of-{tried}")
+    return root, grade({assignment(tried): OTHERS}, root, environment)[assignment(tried)]
+
+
+def grade(handed_in: dict[str, tuple[str, ...]], root: Path, environment: dict[str, str]) -> dict[str, Scores]:
+    """What students handed in of each lab, graded in one course."""
+    command = [sys.executable, str(GRADING), str(root), json.dumps(handed_in)]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    scores: Scores = json.loads(done.stdout)
+    scores: dict[str, Scores] = json.loads(done.stdout)
     return scores
 
 
-def feedback(courses: dict[str, tuple[Path, Scores]], student: str, name: str) -> str:
-    place = courses[assignment(name)][0] / "feedback" / student / assignment(name)
+def graded(courses: dict[str, Course], name: str) -> list[nbformat.NotebookNode]:
+    """The code cells of the instructor's version, as grading ran them."""
+    place = courses[assignment(name)][0] / "autograded" / "instructor" / assignment(name)
+    cells = nbformat.read(place / NOTEBOOKS[name].name, as_version=4).cells
+    return [cell for cell in cells if cell.cell_type == "code"]
+
+
+def feedback(course: Course, student: str, name: str) -> str:
+    place = course[0] / "feedback" / student / assignment(name)
     return (place / f"{name}.html").read_text(encoding="utf-8")
 
 
-def reached(name: str) -> dict[str, float]:
-    """The points of the student who solved a part: of the tests before the first one that met the mistake."""
-    notebook = read(name)
-    at = next(i for i, cell in enumerate(partly(notebook).cells) if MISTAKE in cell.source)
-    before = set(points(nbformat.v4.new_notebook(cells=notebook.cells[:at])))
-    return {test: value if test in before else 0 for test, value in points(notebook).items()}
+def words(page: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", page))
 
 
-def test_nbgrader_releases_the_same(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+def test_nbgrader_releases_the_same(courses: dict[str, Course], lab: str) -> None:
     """What the other tests call the release is what nbgrader makes of the lab."""
     place = courses[assignment(lab)][0] / "release" / assignment(lab)
     made = nbformat.read(place / NOTEBOOKS[lab].name, as_version=4)
     assert [cell.source for cell in released(read(lab)).cells] == [cell.source for cell in made.cells]
 
 
-def test_nbgrader_gives_full_points_to_solutions_alone(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
-    """All of each test's points, or none; a student who solved the first half gets those of that half."""
-    most = points(read(lab))
+def test_nbgrader_gives_full_points_to_solutions(courses: dict[str, Course], lab: str) -> None:
     scores = courses[assignment(lab)][1][lab]
-    assert {name: [value, value] for name, value in most.items()} == scores["instructor"]
+    assert {name: [value, value] for name, value in points(read(lab)).items()} == scores["instructor"]
+
+
+def test_nbgrader_gives_points_to_solutions_alone(tried: str, course: Course) -> None:
+    """All of each test's points, or none; a student who solved the first half gets those of that half.
+
+    Cheats get none: the best constants, alone or with comparisons that always agree. test_labs.py tries a blank
+    version, a half and constants in every lab, without nbgrader.
+    """
+    most, scores = points(read(tried)), course[1][tried]
     nothing = {name: [0, value] for name, value in most.items()}
-    assert nothing == scores["blank"]
-    assert {name: [value, most[name]] for name, value in reached(lab).items()} == scores["partly"]
-    assert 0 < sum(reached(lab).values()) < sum(most.values())
+    for student in ("blank", "constants", "patched"):
+        assert nothing == scores[student], student
+    assert {name: [value, most[name]] for name, value in reached(tried).items()} == scores["partly"]
+    assert 0 < sum(reached(tried).values()) < sum(most.values())
 
 
-@pytest.mark.parametrize(
-    "assigned", [pytest.param(lab, marks=() if lab == CHEATED else pytest.mark.matrix) for lab in ASSIGNMENTS]
-)
-def test_nbgrader_gives_no_point_to_cheats(
-    assigned: str, courses: dict[str, tuple[Path, Scores]], tmp_path: Path, environment: dict[str, str]
-) -> None:
-    """The best constants, alone or with comparisons that always agree; test_labs.py tries the first in every lab."""
-    scores = courses[assigned][1] if assigned == CHEATED else grade(assigned, tmp_path, environment, *CHEATS)
-    for name in ASSIGNMENTS[assigned]:
-        nothing = {test: [0, value] for test, value in points(read(name)).items()}
-        assert [nothing, nothing] == [scores[name][student] for student in CHEATS]
-
-
-def test_instructor_version_runs_without_an_error(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+def test_instructor_version_runs_without_an_error(courses: dict[str, Course], lab: str) -> None:
     """Every cell of the graded notebook, also those without points, with its tables and charts."""
-    place = courses[assignment(lab)][0] / "autograded" / "instructor" / assignment(lab)
-    cells = nbformat.read(place / NOTEBOOKS[lab].name, as_version=4).cells
-    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [output for cell in graded(courses, lab) for output in cell.outputs]
     assert [] == [output for output in outputs if output.output_type == "error"]
 
 
-@pytest.mark.parametrize("student", STUDENTS)
-def test_feedback_shows_the_score_of_every_task(
-    courses: dict[str, tuple[Path, Scores]], lab: str, student: str
-) -> None:
+def shows_each_score(course: Course, student: str, name: str) -> None:
     """The sum stands at the top, and each task's points at the task; prose has those given by hand."""
-    page = feedback(courses, student, lab)
-    given = {name: score for name, (score, _) in courses[assignment(lab)][1][lab][student].items()}
-    cells = [cell.metadata["nbgrader"] for cell in read(lab).cells if kind(cell)[0]]
+    page = feedback(course, student, name)
+    given = {test: score for test, (score, _) in course[1][name][student].items()}
+    cells = [cell.metadata["nbgrader"] for cell in read(name).cells if kind(cell)[0]]
     by_hand = 1.0 if student == "partly" else 0.0
     assert f"(Score: {sum(given.values()) + by_hand} / {float(sum(cell['points'] for cell in cells))})" in page
-    for name, score in given.items():
-        most = float(points(read(lab))[name])
-        assert re.search(rf'<a href="#{name}">[^<]*</a> \(Score: {score} / {most}\)', page)
-        assert re.search(rf'<a name="{name}"></a>.{{0,200}}?Score: {score} / {most}', page, re.S)
+    for test, score in given.items():
+        most = float(points(read(name))[test])
+        assert re.search(rf'<a href="#{test}">[^<]*</a> \(Score: {score} / {most}\)', page)
+        assert re.search(rf'<a name="{test}"></a>.{{0,200}}?Score: {score} / {most}', page, re.S)
 
 
-def test_feedback_shows_a_students_own_error_and_the_comment(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+def test_feedback_shows_the_score_of_every_task(courses: dict[str, Course], lab: str) -> None:
+    shows_each_score(courses[assignment(lab)], "instructor", lab)
+
+
+@pytest.mark.parametrize("student", ["blank", "partly"])
+def test_feedback_shows_the_score_of_a_part(tried: str, course: Course, student: str) -> None:
+    shows_each_score(course, student, tried)
+
+
+def test_feedback_shows_a_students_own_error_and_the_comment(tried: str, course: Course) -> None:
     """What went wrong in one's own function, and what the instructor wrote, as text."""
-    page = feedback(courses, "partly", lab)
-    text = unescape(re.sub(r"<[^>]+>", "", page))
+    text = words(feedback(course, "partly", tried))
     assert f"NameError: name '{MISTAKE}' is not defined" in text
     assert COMMENT in text
-    assert "Write the function above first" in unescape(re.sub(r"<[^>]+>", "", feedback(courses, "blank", lab)))
+    assert "Write the function above first" in words(feedback(course, "blank", tried))
 
 
-def test_feedback_shows_charts_as_pictures(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+def test_feedback_shows_charts_as_pictures(courses: dict[str, Course], lab: str) -> None:
     """As many as the graded notebook has, each with its description; none as data."""
-    place = courses[assignment(lab)][0] / "autograded" / "instructor" / assignment(lab)
-    cells = nbformat.read(place / NOTEBOOKS[lab].name, as_version=4).cells
-    outputs = [output.get("data", {}) for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [output.get("data", {}) for cell in graded(courses, lab) for output in cell.outputs]
     charts = [data for data in outputs if "application/vnd.vegalite.v5+json" in data]
-    page = feedback(courses, "instructor", lab)
+    page = feedback(courses[assignment(lab)], "instructor", lab)
     assert len(charts) == len(re.findall(r"<img alt=[^>]+ src=.data:image/svg\+xml;base64,", page))
     assert "vegalite" not in page
 
