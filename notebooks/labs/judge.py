@@ -17,6 +17,7 @@ import io
 import os
 import pickle
 import traceback
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -28,9 +29,9 @@ from nbgrader.preprocessors import Execute
 
 MARK = "perfkit-answer:"
 CALL = f"""
-import base64, pickle
+import base64, pickle, zlib
 try:
-    _args, _named = pickle.loads(base64.b64decode({{sent!r}}))
+    _args, _named = pickle.loads(zlib.decompress(base64.b64decode({{sent!r}})))
     _answer = True, {{name}}(*_args, **_named)
 except Exception as e:
     _answer = False, (type(e).__name__, str(e))
@@ -143,7 +144,7 @@ class Judged(Execute):
             asked = name, sent.getvalue()
             if asked not in self.answers:
                 cell = nbformat.v4.new_code_cell(
-                    CALL.format(name=name, sent=base64.b64encode(asked[1]))
+                    CALL.format(name=name, sent=base64.b64encode(zlib.compress(asked[1])))
                 )
                 self.execute_cell(cell, self.index, store_history=False)
                 texts = [
