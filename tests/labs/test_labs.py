@@ -78,47 +78,34 @@ def solved(notebook: nbformat.NotebookNode) -> dict[str, Any]:
     return space
 
 
-def test_labs_are_those_of_the_course() -> None:
-    assert {"lab1", "lab2", "lab3", "lab4", "lab5"} <= set(ASSIGNMENTS)
-
-
-def test_outputs_are_stripped(lab: str) -> None:
-    """Outputs would hold the solutions' results."""
-    code = [cell for cell in read(lab).cells if cell.cell_type == "code"]
+def test_the_form_of_a_lab(lab: str) -> None:
+    notebook = read(lab)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    # Outputs would hold the solutions' results.
     assert [] == [cell.source for cell in code if cell.outputs or cell.execution_count]
-
-
-def test_grade_ids_are_unique_and_of_schema_3(lab: str) -> None:
-    """nbgrader finds a cell by its id, and refuses other schemas than its own."""
-    told = [cell.metadata["nbgrader"] for cell in read(lab).cells if "nbgrader" in cell.metadata]
-    ids = [each["grade_id"] for each in told]
-    assert len(ids) == len(set(ids))
+    # nbgrader finds a cell by its id, and refuses other schemas than its own.
+    told = [cell.metadata["nbgrader"] for cell in notebook.cells if "nbgrader" in cell.metadata]
+    assert len(told) == len({each["grade_id"] for each in told})
     assert {3} == {each["schema_version"] for each in told}
-
-
-def test_every_graded_cell_has_points_and_every_test_hides_some(lab: str) -> None:
-    """Visible tests alone could be satisfied by writing what they ask for."""
-    graded = [cell for cell in read(lab).cells if kind(cell)[0]]
-    assert all(cell.metadata["nbgrader"]["points"] > 0 for cell in graded)
-    tests = [cell for cell in graded if cell.cell_type == "code"]
-    assert [] == [
-        cell.source for cell in tests if not re.search(r"### BEGIN HIDDEN TESTS\n.*assert", cell.source, re.S)
-    ]
+    # Visible tests alone could be satisfied by writing what they ask for.
+    assert all(cell.metadata["nbgrader"]["points"] > 0 for cell in notebook.cells if kind(cell)[0])
+    tests = [cell for cell in code if kind(cell)[0]]
+    hides = re.compile(r"### BEGIN HIDDEN TESTS\n.*assert", re.S)
+    assert [] == [cell.source for cell in tests if not hides.search(cell.source)]
     assert all(cell.metadata["nbgrader"]["locked"] for cell in tests)
-
-
-def test_only_students_define_functions(lab: str) -> None:
-    for cell in read(lab).cells:
-        if cell.cell_type == "code" and kind(cell) != (False, True):
-            assert not re.search(r"^\s*(def|class) ", cell.source, re.M), cell.source
-        if cell.cell_type == "code" and kind(cell) == (False, True):
+    # Only students define functions.
+    for cell in code:
+        if kind(cell) == (False, True):
             assert cell.source.count("def ") == cell.source.count("### BEGIN SOLUTION")
-
-
-def test_cells_are_short(lab: str) -> None:
-    """What a student sees of a cell fits a glance; the first cells, and the folded checks, take more lines."""
-    code = [cell for cell in released(read(lab)).cells if cell.cell_type == "code"]
-    assert [] == [cell.source for cell in code[2:] if len(cell.source.splitlines()) > (30 if kind(cell)[0] else 15)]
+        else:
+            assert not re.search(r"^\s*(def|class) ", cell.source, re.M), cell.source
+    # What a student sees of a cell fits a glance; the first cells, and the folded checks, take more lines.
+    shown = [cell for cell in released(notebook).cells if cell.cell_type == "code"][2:]
+    assert [] == [cell.source for cell in shown if len(cell.source.splitlines()) > (30 if kind(cell)[0] else 15)]
+    # Below the student's function stands its check with the right results; JupyterLab shows a bar in its place.
+    for each in (notebook, released(notebook)):
+        folded = [cell.metadata.get("jupyter", {}).get("source_hidden", False) for cell in each.cells]
+        assert [cell.cell_type == "code" and kind(cell) == (True, False) for cell in each.cells] == folded
 
 
 def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
@@ -185,13 +172,6 @@ def test_release_runs_up_to_its_tests(lab: str) -> None:
             break
         if cell.cell_type == "code":
             exec(compile(cell.source, "cell", "exec"), space)
-
-
-def test_checks_are_folded(lab: str) -> None:
-    """Below the student's function stands its check with the right results; JupyterLab shows a bar in its place."""
-    for notebook in (read(lab), released(read(lab))):
-        folded = [cell.metadata.get("jupyter", {}).get("source_hidden", False) for cell in notebook.cells]
-        assert [cell.cell_type == "code" and kind(cell) == (True, False) for cell in notebook.cells] == folded
 
 
 OWN = "def mine():\n    assert False, 'of the student'\n\n\nmine()"
