@@ -303,7 +303,9 @@ class Server:
         try:
             return msgspec.json.decode(content, type=form)
         except forms.UNREADABLE:
-            raise ReadError(f"{self.shown}: no answer of Prometheus's (starts with {content[:40]!r}). {PAGE}") from None
+            raise ReadError(
+                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
+            ) from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
         request = urllib.request.Request(f"{self._base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
