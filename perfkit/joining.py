@@ -201,9 +201,8 @@ class _Series(NamedTuple):
 
     def meets(self, other: _Series) -> bool:
         """Tell whether two have readings of one time; a single reading is of the time of all others."""
-        return 1 in (self.readings, other.readings) or (
-            self.first_ns <= other.last_ns and other.first_ns <= self.last_ns
-        )
+        is_single = 1 in (self.readings, other.readings)
+        return is_single or (self.first_ns <= other.last_ns and other.first_ns <= self.last_ns)
 
 
 def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:

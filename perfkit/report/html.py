@@ -165,14 +165,11 @@ def _rendered(
         raise ValueError("notebooks: none given. A page needs at least one.")
     exporter = _exporter(lowered=0 if leads else 1)
     sections = [_section(exporter, number, *given) for number, given in enumerate(notebooks, start=1)]
-    drawing = (
-        [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")]
-        if any(each.charts for each in sections)
-        else []
-    )
-    scripts = drawing + (
-        [charts_tables.library(), charts_tables.script()] if any(each.tables for each in sections) else []
-    )
+    scripts: list[str] = []
+    if any(each.charts for each in sections):
+        scripts += [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")]
+    if any(each.tables for each in sections):
+        scripts += [charts_tables.library(), charts_tables.script()]
     return template("page.html.j2", autoescape=True).render(
         title=title,
         sections=[{**vars(section), "body": Markup(section.body)} for section in sections],

@@ -180,9 +180,8 @@ def _write(
         (made / links.address(name)).write_text(page, **TEXT)
     done("pages")
     if pdf:
-        (made / PRINTED).write_text(
-            links.to_print(report_html.pages([*shown.values()], title=f"perfkit: {run}")), **TEXT
-        )
+        whole = report_html.pages([*shown.values()], title=f"perfkit: {run}")
+        (made / PRINTED).write_text(links.to_print(whole), **TEXT)
     return failures
 
 

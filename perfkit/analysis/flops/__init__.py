@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import where
 from perfkit.analysis.efficiency import credible
 from perfkit.analysis.flops import shapes
-from perfkit.analysis.flops.shapes import Inputs, Tensor, Work, parsed
+from perfkit.analysis.flops.shapes import Inputs, Work, parsed
 from perfkit.analysis.grouping import numbered, ranked
 from perfkit.analysis.intervals import Int, share
 from perfkit.analysis.operators.totals import enclosing, parents, rows_of, sums
@@ -247,7 +247,12 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     work = counted(ops).work
     single = np.isin(launching, work.index[work["model"] == "elementwise"])
     distinct, group = numbered(ops[_ARGUMENTS].take(launching), _ARGUMENTS)
-    traffic = [_traffic(of) for of in distinct.to_dict("records")]
+    traffic = []  # the tensors that an operator on single elements reads, and the one that it writes
+    for of in distinct.to_dict("records"):
+        given = parsed(of["shapes"], of["dtypes"], of["concrete"])
+        tensors = shapes.operands(given) if given else []
+        copied = tensors[1:], next(iter(tensors), None)
+        traffic.append(copied if of["name"] == "aten::copy_" else (tensors, shapes.result(tensors)))
     _, thread = numbered(ops.take(launching), ["rank", "process", "thread"])
     follows, saved = np.zeros(len(launching), bool), np.zeros(len(launching))
     for i in np.flatnonzero(single[1:] & single[:-1] & (thread[1:] == thread[:-1])):
@@ -255,9 +260,8 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
         if written in read:
             follows[i + 1], saved[i] = True, 2 * written.nbytes
     table = pd.DataFrame({"rank": ops["rank"].to_numpy()[launching], "sequence": np.cumsum(~follows)})
-    table = table.assign(
-        name=ops["name"].astype(object).to_numpy()[launching], gpu_ns=time[launching], saved_bytes=saved
-    )
+    name = ops["name"].astype(object).to_numpy()[launching]
+    table = table.assign(name=name, gpu_ns=time[launching], saved_bytes=saved)
     table["bytes"] = work["bytes"].reindex(launching).to_numpy()
     table = table[follows | np.append(follows[1:], False)]
     unknown = table["bytes"].isna().groupby([table["rank"], table["sequence"]]).any().rename("unknown")
@@ -268,15 +272,6 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     found = groups.sum().assign(count=groups.size()).reset_index()
     found[["bytes", "saved_bytes"]] = found[["bytes", "saved_bytes"]].where(found["unknown"] == 0)
     return ranked(found[["rank", "name", "count", "gpu_ns", "bytes", "saved_bytes"]], "saved_bytes", ["rank", "name"])
-
-
-def _traffic(row: dict[Hashable, Any]) -> tuple[list[Tensor], Tensor | None]:
-    """Return the tensors that an operator on single elements reads, and the one that it writes."""
-    given = parsed(row["shapes"], row["dtypes"], row["concrete"])
-    tensors = shapes.operands(given) if given else []
-    return (
-        (tensors[1:], next(iter(tensors), None)) if row["name"] == "aten::copy_" else (tensors, shapes.result(tensors))
-    )
 
 
 def mfu(

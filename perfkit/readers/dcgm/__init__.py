@@ -374,9 +374,8 @@ def fetch(
         warnings.update(dict.fromkeys(answer.warnings))
         for one in answer.data.result if answer.data else ():
             labels = {label: value for label, value in one.metric.items() if label in fields.NEEDED}
-            series.setdefault(
-                msgspec.json.encode(one.metric, order="sorted"), forms.Result(labels)
-            ).values += one.values
+            key = msgspec.json.encode(one.metric, order="sorted")
+            series.setdefault(key, forms.Result(labels)).values += one.values
     if not series:
         raise ReadError(_nothing(server, start, end, match))
     answered = forms.Answer("success", forms.Data("matrix", list(series.values())), warnings=list(warnings))

@@ -154,9 +154,8 @@ class SqliteSource:
             raise finding(e) from e
         if rows.num_rows > part.rows:
             raise self.damage(name, f"{name} has more rows than its row ids allow: {part.rows:,} in one part of it")
-        return pa.table(
-            {n: sources.integers(rows.column(i), n, finding) for i, n in enumerate(map(sources.label, columns))}
-        )
+        labels = map(sources.label, columns)
+        return pa.table({n: sources.integers(rows.column(i), n, finding) for i, n in enumerate(labels)})
 
     def _foreign(self, name: str, columns: list[str | sources.Combined]) -> str:
         """Say which is the first cell of these columns that is no whole number; empty if all are."""

@@ -211,9 +211,8 @@ def python_calls(spans: Spans, zero: int) -> pd.DataFrame:
     columns = spans.joined(zero)
     nested = nesting(*_times(columns))
     taken = {name: values[nested.order] for name, values in columns.items()}
-    return tables.PYTHON_CALLS.make(
-        _frame(taken, name=category(taken["name"], spans.values("name")), depth=nested.depth)
-    )
+    names = category(taken["name"], spans.values("name"))
+    return tables.PYTHON_CALLS.make(_frame(taken, name=names, depth=nested.depth))
 
 
 def _times(columns: Columns) -> tuple[Int, Int, Int, Int]:
