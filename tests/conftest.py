@@ -39,16 +39,9 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perfkit.report.notebooks.execute", outputs)
 
 
-@pytest.fixture(scope="session")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What takes seconds to make and is the same for each capture: the library that draws the charts of a page."""
-    return tmp_path_factory.mktemp("texts")
-
-
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, texts: Path) -> Path:
-    """A cache of its own for every test, so that none sees another's files, but for the texts."""
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for every test, so that none sees another's files."""
     folder = tmp_path_factory.mktemp("cache")
-    (folder / "texts").symlink_to(texts)
     monkeypatch.setenv("PERFKIT_CACHE", str(folder))
     return folder

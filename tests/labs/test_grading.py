@@ -117,16 +117,14 @@ def words(page: str) -> str:
     return unescape(re.sub(r"<[^>]+>", "", page))
 
 
-def test_nbgrader_releases_the_same(courses: dict[str, Course], lab: str) -> None:
-    """What the other tests call the release is what nbgrader makes of the lab."""
-    place = courses[assignment(lab)][0] / "release" / assignment(lab)
-    made = nbformat.read(place / NOTEBOOKS[lab].name, as_version=4)
+def test_nbgrader_releases_and_grades_each_lab(courses: dict[str, Course], lab: str) -> None:
+    """The release is what the other tests call so; the instructor's version earns all points, and no cell fails."""
+    root, scores = courses[assignment(lab)]
+    made = nbformat.read(root / "release" / assignment(lab) / NOTEBOOKS[lab].name, as_version=4)
     assert [cell.source for cell in released(read(lab)).cells] == [cell.source for cell in made.cells]
-
-
-def test_nbgrader_gives_full_points_to_solutions(courses: dict[str, Course], lab: str) -> None:
-    scores = courses[assignment(lab)][1][lab]
-    assert {name: [value, value] for name, value in points(read(lab)).items()} == scores["instructor"]
+    assert {name: [value, value] for name, value in points(read(lab)).items()} == scores[lab]["instructor"]
+    outputs = [output for cell in graded(courses, lab) for output in cell.outputs]
+    assert [] == [output for output in outputs if output.output_type == "error"]
 
 
 def test_nbgrader_gives_points_to_solutions_alone(tried: str, course: Course) -> None:
@@ -141,12 +139,6 @@ def test_nbgrader_gives_points_to_solutions_alone(tried: str, course: Course) ->
         assert nothing == scores[student], student
     assert {name: [value, most[name]] for name, value in reached(tried).items()} == scores["partly"]
     assert 0 < sum(reached(tried).values()) < sum(most.values())
-
-
-def test_instructor_version_runs_without_an_error(courses: dict[str, Course], lab: str) -> None:
-    """Every cell of the graded notebook, also those without points, with its tables and charts."""
-    outputs = [output for cell in graded(courses, lab) for output in cell.outputs]
-    assert [] == [output for output in outputs if output.output_type == "error"]
 
 
 def shows_each_score(course: Course, student: str, name: str) -> None:
