@@ -78,11 +78,6 @@ class Selection:
         return bool(self.pattern or self.families)
 
     @property
-    def has_kernels(self) -> bool:
-        """Whether the run has a kernel of this choice; none is copied for the answer."""
-        return bool(self._named(self.all_kernels).any()) or bool(len(self.launches))
-
-    @property
     def description(self) -> str:
         """What was chosen, in words."""
         ranks = "rank " + ", ".join(map(str, self.ranks)) + ", " if self.ranks else ""
@@ -203,7 +198,7 @@ def select(
     chosen = Selection(run, *kept, checked_window(run, window), kernels, tuple(families))
     if chosen.gpus:
         check_gpus(run, chosen.gpus, chosen.ranks)
-    if chosen.filtered and not chosen.has_kernels:
+    if chosen.filtered and not named(chosen.all_kernels, kernels, families).any() and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
     return held.setdefault(given, chosen)
 

@@ -124,7 +124,7 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     threads = _float(launches["block_threads"])
     # The limits measured, and computed where they were not; barriers only when measured.
     shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
-    computed = _blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
+    computed = resident_blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
     measured = {limit: metrics[metric].to_numpy() for limit, metric in _MEASURED.items()}
     of_sm = pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
     smallest = of_sm.min(axis=1).where(of_sm[list(LIMITS)].notna().all(axis=1)).to_numpy()
@@ -148,24 +148,19 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     return table
 
 
-def resident_blocks(block_threads: Float, registers: Float, shared_bytes: Float, *, sm: Sm) -> pd.DataFrame:
+def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -> pd.DataFrame:
     """Return how many blocks an SM holds by its warps, registers, shared memory and block slots; NaN is not known.
 
-    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block. Registers are given
-    out per warp in units of 256, from the four quarters of an SM; shared memory in units of 128 bytes with 1 KiB per
-    block kept for the system from compute capability 8.0 on, before in units of 256. Source: CUDA occupancy API
-    (`cuda_occupancy.h`): allocation units per compute capability.
+    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block; `sm` has a row of the
+    fields of `Sm` per launch. Registers are given out per warp in units of 256, from the four quarters of an SM; shared
+    memory in units of 128 bytes with 1 KiB per block kept for the system from compute capability 8.0 on, before in
+    units of 256. Source: CUDA occupancy API (`cuda_occupancy.h`): allocation units per compute capability.
 
     >>> a100 = Sm(warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8)
-    >>> resident_blocks(np.array([256.0]), np.array([64.0]), np.array([48.0 * 1024]), sm=a100).values.tolist()
+    >>> one = np.array([256.0]), np.array([64.0]), np.array([48.0 * 1024])
+    >>> resident_blocks(*one, pd.DataFrame([asdict(a100)])).values.tolist()
     [[8.0, 4.0, 3.0, 32.0]]
     """
-    offered = pd.DataFrame({name: np.full(len(block_threads), value) for name, value in asdict(sm).items()})
-    return _blocks(block_threads, registers, shared_bytes, offered)
-
-
-def _blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -> pd.DataFrame:
-    """Return the four limits; `sm` has a row per launch."""
     warps = _positive(np.ceil(threads / WARP))
     of_warp = _positive(np.ceil(registers * WARP / REGISTER_UNIT) * REGISTER_UNIT)
     at_once = np.floor(sm["registers"].to_numpy() / SCHEDULERS / of_warp) * SCHEDULERS

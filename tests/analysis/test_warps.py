@@ -1,5 +1,6 @@
 """Occupancy, its limits and waves, and shares and meaning of stall reasons."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,13 @@ def test_waves_keep_their_digits() -> None:
         assert pytest.approx([waves, -waves % 1], rel=1e-12) == [found["waves"], found["tail_frac"]]
 
 
+def each(sm: Sm, launches: int) -> pd.DataFrame:
+    return pd.DataFrame([asdict(sm)] * launches)
+
+
 def test_registers_are_given_out_by_quarters() -> None:
     """42 registers: 1536 per warp, 16384 // 1536 = 10 warps a quarter, 40 an SM: 20 blocks of 2 warps, not 21."""
-    found = resident_blocks(np.array([64.0]), np.array([42.0]), np.array([0.0]), sm=A100)
+    found = resident_blocks(np.array([64.0]), np.array([42.0]), np.array([0.0]), each(A100, 1))
     assert [20] == found["registers"].tolist()
 
 
@@ -78,14 +83,14 @@ def test_before_ampere_no_shared_memory_is_kept() -> None:
     given = np.full(2, 128.0), np.full(2, 32.0), np.array([16384.0, 0.0])
     for capability, blocks in ((7.5, [4, 16]), (8.0, [3, 64])):
         sm = Sm(32, 65536, 65536, 16, 34, compute_capability=capability)
-        assert blocks == resident_blocks(*given, sm=sm)["shared_memory"].tolist()
+        assert blocks == resident_blocks(*given, each(sm, 2))["shared_memory"].tolist()
 
 
 def test_limits_equal_a_loop() -> None:
     rng = np.random.default_rng(5)
     threads, registers = rng.integers(1, 1025, 200), rng.integers(16, 65, 200)
     shared = rng.integers(0, 160, 200) * 1024
-    found = resident_blocks(threads.astype(float), registers.astype(float), shared.astype(float), sm=A100)
+    found = resident_blocks(threads.astype(float), registers.astype(float), shared.astype(float), each(A100, 200))
     for i in range(200):
         warps = -(-int(threads[i]) // 32)
         per_warp = -(-int(registers[i]) * 32 // 256) * 256
@@ -114,7 +119,9 @@ def test_rules_give_the_vendors_limits_and_occupancy(profiles: Path, report: str
     names = [f"launch__occupancy_limit_{name}" for name in ("warps", "registers", "blocks")]
     said = wide(run.launches, run.counters, [*names, "launch__registers_per_thread"])
     threads = run.launches["block_threads"].to_numpy("float64")
-    found = resident_blocks(threads, said["launch__registers_per_thread"].to_numpy(), np.zeros(len(said)), sm=sm)
+    found = resident_blocks(
+        threads, said["launch__registers_per_thread"].to_numpy(), np.zeros(len(said)), each(sm, len(said))
+    )
     assert said.iloc[:, :3].to_numpy().tolist() == found[["warps", "registers", "slots"]].to_numpy().tolist()
     measured = run.launches["theoretical_occupancy_frac"]
     found = occupancy(run.launches.assign(theoretical_occupancy_frac=np.nan), run.counters, sm=sm)
