@@ -178,11 +178,11 @@ def _by_design(view: Selection, known: Known, _: Finding) -> str:
 
 
 def _profiled(view: Selection, known: Known, finding: Finding) -> str:
-    """A CPU that launches faster without the profiler may leave no short gap on a GPU that is busy enough."""
-    busy, short = known["device_busy_frac"], sum(pauses(view).values())
+    """A CPU that launches faster without the profiler may leave no short gap on a GPU that computes for long enough."""
+    busy, short = known["computation_frac"], sum(pauses(view).values())  # collectives wait for other ranks' launches
     if short < HALF * (finding.gain.share or 0.0) or busy.value * slowed(view) < busy.value + short:
         return ""
-    return f"{SLOWER}, so a GPU that is busy for {busy.text} of the time here may have no short gaps without it"
+    return f"{SLOWER}, so a GPU that computes for {busy.text} of the time here may have no short gaps without it"
 
 
 CHECKS: dict[str, Check] = {

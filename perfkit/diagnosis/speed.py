@@ -323,10 +323,10 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     counted = chained & (share > 0).to_numpy()
     batch = where(kernels["full_name"], BATCH.search)
     longest = batch | kernels["family"].isin(["softmax", "reduction"]) | kernels["outermost"].eq("aten::cat")
-    parts, stay, rest = (
-        share.where(kept, 0)[counted].groupby(np.cumsum(new)[counted]) for kept in (counted, batch, longest)
-    )
-    saved, most = (float((parts.sum() - np.maximum(parts.min(), left.sum())).sum()) for left in (rest, stay))
+    chain, light = np.cumsum(new), counted & ~np.asarray(longest)
+    parts, stay, rest = (share[of].groupby(chain[of]) for of in (counted, counted & batch, light))
+    saved = float((rest.sum() - rest.min()).sum())
+    most = float((parts.sum() - np.maximum(parts.min(), stay.sum().reindex(parts.min().index, fill_value=0))).sum())
     if saved < PASSES:
         return
     inside = share[counted][parts.transform("size") > 1]
