@@ -1,6 +1,6 @@
 /* The timeline that a person zooms into. Text from profiles reaches the page as textContent and canvas text alone.
    Times are ns: offsets from `origin` (the start of the recording, a decimal text), exact in a double for 100 days. */
-const RULER = 20, ROW = 15, CLOSED = 9, LINE = 38, REST = 160, LETTER = 5.8, LEAST = 10;
+const RULER = 20, ROW = 15, CLOSED = 9, LINE = 38, REST = 100, LETTER = 5.8, LEAST = 10;
 const UNITS = [["s", 1e9, 9], ["ms", 1e6, 6], ["µs", 1e3, 3], ["ns", 1, 0]];
 const HELP = "wheel or w/s: zoom · shift+wheel, arrows or a/d: move · drag: zoom to it · shift+drag: move · click: " +
     "what is known · f: fit it · shift+click: measure · m: mark · u: back · n/p: next, previous match · double-click: all";

@@ -247,7 +247,7 @@ def enable(program: str = "") -> str:
     return str(alt.JupyterChart._esm)
 
 
-def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 150) -> alt.JupyterChart:
+def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 100) -> alt.JupyterChart:
     """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`."""
     ink = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), "currentColor")
     config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
