@@ -1,8 +1,9 @@
 """The explorer of a large capture: ready from the cache, and at each gesture, in Python and to the drawn picture.
 
 The cache is warm. A gesture's figure is the most of some times. In Python it is CPU seconds, which a busy machine
-does not lengthen; in JupyterLab, seconds from the end of the gesture until the picture tells of the choice. There the
-memory is the most that the notebook's kernel held.
+does not lengthen; in JupyterLab, seconds from the first event of the gesture, such as the press of a button, until the
+picture tells of the choice: a page that is slow to follow a drag counts. There the memory is the most that the
+notebook's kernel held.
 """
 
 import re
