@@ -125,9 +125,13 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     if not len(api_calls):
         return np.full(len(gaps.start), -1, np.int64)
     gap, place = members(gaps.place, gaps.places)
-    row, keys = gaps.order[place], ("rank", "process", "correlation")
-    ended = pd.DataFrame({key: np.concatenate([table[key].to_numpy() for table in tables])[row] for key in keys})
-    call = started_by(ended, api_calls)
+    row = gaps.order[place]
+    in_first = row < len(tables[0])  # of the tables laid end to end, of which only these rows are copied
+    ended = {key: np.empty(len(row), np.int64) for key in ("rank", "process", "correlation")}
+    for table, mine, shift in zip(tables, (in_first, ~in_first), (0, len(tables[0])), strict=True):
+        for key, values in ended.items():
+            values[mine] = table[key].to_numpy()[row[mine] - shift]
+    call = started_by(pd.DataFrame(ended), api_calls)
     first = np.full(len(gaps.start), len(api_calls))
     np.minimum.at(first, gap[call >= 0], call[call >= 0])
     return np.where(first < len(api_calls), first, -1)
