@@ -31,10 +31,6 @@ TALL = 40  # pixels of a single lane
 MOST_TICKS = 10  # so that labels of seven digits stay apart
 FILL = 0.86  # of a lane's height, so that neighbours stay apart
 MOST_STEPS, STEP_PIXELS = 100, 48  # more rules would hide what they divide; room of a label
-# Each chart counts its clip paths from 1, and a page finds the first of a number: that of another chart, which may be
-# lower. They are counted on the page instead.
-CLIPS = re.compile(r'"clip"\+[\w$]+\+\+')
-COUNTED = '"clip"+(window.perfkitClips=(window.perfkitClips??0)+1)'
 GESTURES = "Drag to choose a window, double-click to choose all."
 
 
@@ -243,15 +239,16 @@ def enable(program: str = "") -> str:
         alt.JupyterChart._esm = program
         alt.JupyterChart._is_offline = True
     alt.JupyterChart.enable_offline(True)
-    alt.JupyterChart._esm = CLIPS.sub(COUNTED, alt.JupyterChart._esm)
     return str(alt.JupyterChart._esm)
 
 
 def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 100) -> alt.JupyterChart:
     """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`."""
-    ink = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), "currentColor")
+    lines = dict.fromkeys(("domainColor", "tickColor"), "#888888")  # on the canvas: the page's colour may change
+    ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
     config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
-    options = {"actions": False, "renderer": "svg", "config": config}
+    # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
+    options = {"actions": False, "renderer": "hybrid", "config": config}
     return alt.JupyterChart(chart, debounce_wait=rest_ms, max_wait=False, embed_options=options)
 
 

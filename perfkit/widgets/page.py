@@ -191,6 +191,7 @@ class Overview:
         self.explorer, self.axis, self.width = explorer, axis, width
         enable_brush()
         self._brush: tuple[int, ...] = explorer.window
+        self._times = 0
         self._of: Any = self._choice()
         self._bins = self._busy()
         self.chart = timeline.brushed(self._drawn())
@@ -233,7 +234,8 @@ class Overview:
         if of == self._of and self._bins.size:  # the brush alone: to make the chart anew takes longer than all else
             param = {name: value for name, value in self.chart.spec["params"][0].items() if name != "value"}
             value = {"value": {"x": [*self.axis.shown(window)]}} if window else {}
-            self.chart.spec = {**self.chart.spec, "params": [param | value]}
+            self._times += 1  # a specification that is the one before draws nothing: the mouse's brush would stay
+            self.chart.spec = {**self.chart.spec, "params": [param | value], "usermeta": {"times": self._times}}
             return
         self._of, self._bins = of, self._busy()
         self.chart.chart = self._drawn()

@@ -131,7 +131,6 @@ def test_a_program_is_used_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made = timeline.enable()
     assert "https://esm.sh" not in made  # loads nothing from the network
     assert 500_000 < len(made)
-    assert 1 == made.count(timeline.COUNTED)
     monkeypatch.setattr(chart, "_is_offline", False)
     assert "kept" == timeline.enable("kept") == timeline.enable()
 

@@ -91,6 +91,10 @@ def test_brush_sets_the_window_and_is_not_drawn_again(run: Run) -> None:
     brush(live)
     assert ((), 2) == (live.window, len(seen))
     assert before == drawn(live)
+    brush(live, 20.0, 60.0)
+    live.reset()
+    assert before != drawn(live)  # another specification: the page draws nothing for the same, and the brush would stay
+    assert shown(live) is None
 
 
 def test_the_page_repeats_a_window_without_moving_it(run: Run) -> None:
