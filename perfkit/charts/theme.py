@@ -83,15 +83,8 @@ WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
 LEAST, ROOM, LOOK_MS = 400, 500, 400  # a chart that follows its cell, and a narrow cell, pixels; between two looks
 CELL = ".jp-RenderedVegaCommon5 :is(.vega-embed, .vega-embed .chart-wrapper)"
-# Of a chart whose width is "container", for Vega-Embed: JupyterLab draws a chart before it is on the page, when its
-# cell has no width yet, and tells it nothing of a new width. So it looks again and again.
-WIDE = f"containerSize()[0] > 100 ? containerSize()[0] : {WIDTH + LABEL_WIDTH}"
-LOOKS = [{"source": "window", "type": "resize"}, {"type": "timer", "throttle": LOOK_MS}]
-FOLLOW = {
-    "op": "replace",
-    "path": "/signals/0",
-    "value": {"name": "width", "init": WIDE, "on": [{"events": LOOKS, "update": WIDE}]},
-}
+WIDE = "containerSize()[0] > 100 ? containerSize()[0] : "
+RESIZED = {"source": "window", "type": "resize"}
 
 
 @cache
@@ -142,8 +135,20 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
         own["columns"] = columns
     config = spec.get("config", {})
     legend = {**config.get("legend", {}), "columns": columns}
-    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": [FOLLOW]}}}
+    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": [measured(looks=True)]}}}
     return {**spec, "width": "container", "title": title, **look}
+
+
+def measured(looks: bool) -> dict[str, Any]:
+    """Return what lets a chart whose width is "container" follow it, for Vega-Embed; hidden, it keeps its width.
+
+    JupyterLab draws a chart before it is on the page, when its cell has no width yet, and tells it nothing of a new
+    width. So it `looks` again and again, unless something tells it by a resize of the window.
+    """
+    events = [RESIZED, {"type": "timer", "throttle": LOOK_MS}] if looks else [RESIZED]
+    on = [{"events": events, "update": f"{WIDE}width"}]
+    width = {"name": "width", "init": f"{WIDE}{WIDTH + LABEL_WIDTH}", "on": on}
+    return {"op": "replace", "path": "/signals/0", "value": width}
 
 
 def config() -> dict[str, Any]:

@@ -248,7 +248,9 @@ def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 100) -> alt.Jup
     ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
     config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
     # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
-    options = {"actions": False, "renderer": "hybrid", "config": config}
+    options: dict[str, Any] = {"actions": False, "renderer": "hybrid", "config": config}
+    if chart.width == "container":
+        options["patch"] = [theme.measured(looks=False)]
     return alt.JupyterChart(chart, debounce_wait=rest_ms, max_wait=False, embed_options=options)
 
 

@@ -223,6 +223,8 @@ class Overview:
         """Set the window to the brush; the page repeats what it was told to show, which moves nothing."""
         edges = change["new"].value.get("start")
         self._brush = self.axis.chosen(edges, self.explorer.window) if edges else ()
+        # Not sent: the page shows this brush. One that is opened or loaded again asks for it.
+        self.chart._trait_values["spec"] = self._marked(self._brush)
         self.explorer.window = self._brush
 
     def _changed(self, _: Any) -> None:
@@ -232,14 +234,18 @@ class Overview:
             return
         self._brush = window
         if of == self._of and self._bins.size:  # the brush alone: to make the chart anew takes longer than all else
-            param = {name: value for name, value in self.chart.spec["params"][0].items() if name != "value"}
-            value = {"value": {"x": [*self.axis.shown(window)]}} if window else {}
-            self._times += 1  # a specification that is the one before draws nothing: the mouse's brush would stay
-            self.chart.spec = {**self.chart.spec, "params": [param | value], "usermeta": {"times": self._times}}
+            self._times += 1  # the page draws nothing for what it was sent before, and the mouse's brush would stay
+            self.chart.spec = {**self._marked(window), "usermeta": {"times": self._times}}
             return
         self._of, self._bins = of, self._busy()
         self.chart.chart = self._drawn()
         self._watch()
+
+    def _marked(self, window: tuple[int, ...]) -> dict[str, Any]:
+        """Return the chart's specification with the brush over a window; over nothing, if that is empty."""
+        param = {name: value for name, value in self.chart.spec["params"][0].items() if name != "value"}
+        value = {"value": {"x": [*self.axis.shown(window)]}} if window else {}
+        return {**self.chart.spec, "params": [param | value]}
 
 
 LONGEST_FAILURE = 600  # characters of what went wrong

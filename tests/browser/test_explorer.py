@@ -301,9 +301,11 @@ def test_nothing_is_a_sentence(explorer: Exploring) -> None:
 def test_text_is_read_in(theme: str, explorer: Exploring) -> None:
     """Each text has a contrast of 4.5 to 1, in pictures drawn before and after the theme was chosen."""
     zoomed(explorer)
+    window = explorer.ask("explorer.window")
     explorer.tab.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
     explorer.tab.wait_for_function(f"document.body.dataset.jpThemeName === '{theme}'")
     explorer.tab.wait_for_timeout(1000)  # colours fade
+    assert window == explorer.ask("explorer.window")  # kept, though the page has no width between two themes
     before = explorer.contrasts()
     explorer.reset()
     contrasts = {*before, *explorer.contrasts()}
