@@ -25,6 +25,7 @@ from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, pe
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
+_OF_A_NAME = re.compile(r"\w[<(]|::")
 _COMMAND = re.compile("`[^`]+`")  # in a sentence that says what to record
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
 
@@ -78,7 +79,7 @@ STYLE = (
     "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
     ".perfkit-table.perfkit-table :is(th,td):last-child{padding-right:0}"
     ".perfkit-table.perfkit-table .n{text-align:right}"
-    ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:14em;max-width:36em}"
+    ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:10em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
     "@media (max-width:600px){.perfkit-table.perfkit-table caption{position:sticky;left:0;white-space:normal;"
     "max-width:calc(100vw - 2.5rem)}}"
@@ -221,12 +222,16 @@ def _text(value: object) -> str:
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
-    is_long = len(long) > (SENTENCE if long.endswith(".") else SHORT)
+    is_long = len(long) > (SENTENCE if long.endswith(".") or _is_prose(long) else SHORT)
     # A sentence rather than a name, whose words are longer.
     if is_long and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
+
+
+def _is_prose(text: str) -> bool:
+    return text.count(" ") >= 6 and not _OF_A_NAME.search(text)
 
 
 def align(cells: Cells) -> str:

@@ -135,7 +135,7 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
         own["columns"] = columns
     config = spec.get("config", {})
     legend = {**config.get("legend", {}), "columns": columns}
-    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": [measured(looks=True)]}}}
+    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": [measured(True)]}}}
     return {**spec, "width": "container", "title": title, **look}
 
 
@@ -179,6 +179,7 @@ def _theme() -> alt.theme.ThemeConfig:
                 "titleFontWeight": "normal",
                 "titlePadding": 8,
                 "labelLimit": LABEL_WIDTH,
+                "maxExtent": LABEL_WIDTH + 20,  # of labels, beyond which the title stands; Vega's is less
                 "gridOpacity": 0.35,
                 "domainOpacity": 0.5,
                 "tickOpacity": 0.5,

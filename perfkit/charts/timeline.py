@@ -242,15 +242,18 @@ def enable(program: str = "") -> str:
     return str(alt.JupyterChart._esm)
 
 
-def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 100) -> alt.JupyterChart:
-    """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`."""
+def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 100, looks: bool = False) -> alt.JupyterChart:
+    """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`.
+
+    `looks`: whether it looks for a new width, as `theme.measured` says.
+    """
     lines = dict.fromkeys(("domainColor", "tickColor"), "#888888")  # on the canvas: the page's colour may change
     ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
     config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
     # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
     options: dict[str, Any] = {"actions": False, "renderer": "hybrid", "config": config}
     if chart.width == "container":
-        options["patch"] = [theme.measured(looks=False)]
+        options["patch"] = [theme.measured(looks)]
     return alt.JupyterChart(chart, debounce_wait=rest_ms, max_wait=False, embed_options=options)
 
 

@@ -329,11 +329,15 @@ def figure_table(figures: dict[str, Figure], ids: Iterable[str] = (), *, cell: s
 
 
 def decisions(figures: Mapping[str, Figure], findings: Iterable[Finding], *tables: str) -> pd.DataFrame:
-    """Return each rule whose first table is one of `tables` and whose figure is known: what it says, and what to do."""
+    """Return each rule whose first table is one of `tables` and whose figure is known: what it says, and what to do.
+
+    The figure is the first of the evidence, which question, threshold and target are about.
+    """
     told, rows = {f.rule: f for f in findings}, []
     for rule in (rule for rule in rules().values() if rule.needs[0].split("|")[0] in tables):
-        if known := next((f for each in rule.evidence for i, f in figures.items() if fnmatch(i, each)), None):
-            finding = told.get(rule.name)
+        finding = told.get(rule.name)
+        own = (figure for i, figure in figures.items() if fnmatch(i, rule.evidence[0]))
+        if known := next(iter(finding.evidence if finding else ()), None) or next(own, None):
             meaning = finding.title if finding else f"Target: {rule.target}"
             steps = [step for steps in finding.advice.values() for step in steps] if finding else []
             rows.append((rule.question, links.figure(known), rule.threshold, meaning, steps[0] if steps else ""))

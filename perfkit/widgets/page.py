@@ -19,7 +19,7 @@ import pandas as pd
 import traitlets
 
 from perfkit.charts import timeline
-from perfkit.charts.theme import WIDTH, follow_cells
+from perfkit.charts.theme import follow_cells
 from perfkit.format import TIME, duration, percent, printable, unit
 from perfkit.widgets.choice import CHOICES, arguments, enable_brush, place, texts
 
@@ -187,14 +187,14 @@ MOST_ROWS = 4000  # rows of all GPUs together: what the page draws without delay
 class Overview:
     """One chart for as long as the explorer lives: `chart` is drawn again when something else than its brush chose."""
 
-    def __init__(self, explorer: Explorer, axis: Axis, width: float | str) -> None:
-        self.explorer, self.axis, self.width = explorer, axis, width
+    def __init__(self, explorer: Explorer, axis: Axis, is_told: bool) -> None:
+        self.explorer, self.axis = explorer, axis
         enable_brush()
         self._brush: tuple[int, ...] = explorer.window
         self._times = 0
         self._of: Any = self._choice()
         self._bins = self._busy()
-        self.chart = timeline.brushed(self._drawn())
+        self.chart = timeline.brushed(self._drawn(), looks=not is_told)
         self._watch()
         explorer.observe(self._changed, CHOICES)
 
@@ -212,7 +212,7 @@ class Overview:
     def _drawn(self) -> Any:
         axis, window = self.axis, self.explorer.window
         shown = axis.shown(window) if window else None
-        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown, width=self.width)
+        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown, width="container")
 
     def _watch(self) -> None:
         """Follow the brush: a chart that is drawn anew has a new one."""
@@ -342,8 +342,8 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self.explorer, self._style = explorer, follow_cells() + READOUT
         axis = Axis(*explorer.offer.span) if explorer.offer.span else None
         self.controls, self.steps = Controls(explorer, axis), Steps(explorer)
-        width: float | str = "container" if show == "timeline" else WIDTH  # the timeline tells charts of a new size
-        self.overview = Overview(explorer, axis, width) if axis and len(explorer.lanes.devices) else None
+        is_told = show == "timeline"  # of a new size, by the timeline
+        self.overview = Overview(explorer, axis, is_told) if axis and len(explorer.lanes.devices) else None
         self.status, self.reporting = ipywidgets.HTML(), Reporting(explorer)
         self.reset = _button("Reset", "Choose everything again", "undo", lambda _: explorer.reset())
         last = explorer.last

@@ -108,10 +108,16 @@ def test_long_names_are_cut_and_sentences_and_commands_are_wrapped() -> None:
     cells = [row[0] for row in shown(why=[*whole, *cut])[1:]]
     assert whole == cells[:2]
     assert [(70, "…")] * 2 == [(len(cell), "".join(re.findall("…", cell))) for cell in cells[2:]]
-    short = "Warps wait for data from global, local or texture memory."
-    assert f'<div class="t">{short}</div>' in show(pd.DataFrame({"means": [short]})).html
-    kernel = pd.DataFrame({"name": ["reduce_kernel<float, float, uint, 1, 4, bool, int>"]})
-    assert '<div class="t">' not in show(kernel).html
+    for short in (
+        "Warps wait for data from global, local or texture memory.",
+        "Does the GPU wait for other CUDA calls of the CPU?",
+    ):
+        assert f'<div class="t">{short}</div>' in show(pd.DataFrame({"means": [short]})).html
+    names = [
+        "reduce_kernel<float, float, uint, 1, 4, bool, int>",
+        "void scale(float, float, uint, int, int, bool, int)",
+    ]
+    assert '<div class="t">' not in show(pd.DataFrame({"name": names})).html
 
 
 def test_columns_and_rows_are_chosen() -> None:

@@ -121,3 +121,10 @@ def test_the_decision_table_takes_each_rule_from_the_file_of_rules() -> None:
     assert ["It waits", "Add workers"] == row[["what it means", "next step"]].tolist()
     assert decisions({known.id: known}, [found], "LAUNCHES").empty
     assert ["Target: under 10 %"] == decisions({known.id: known}, [], "KERNELS")["what it means"].tolist()
+
+
+def test_a_decision_shows_the_figure_that_its_question_is_about() -> None:
+    """The time that a GPU computes is evidence of copies that are too long, and does not say how long they are."""
+    known = Figure("computation_frac", "computing", 0.999, "1", "", "timeline.breakdown of KERNELS")
+    table = decisions({known.id: known}, [], "KERNELS").set_index("question")
+    assert ["Is the GPU busy computing?"] == [*table.index]
