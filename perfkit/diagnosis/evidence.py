@@ -19,7 +19,7 @@ from perfkit.analysis.kernels import mixed
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.diagnosis.finding import HORIZONS, kept
-from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats
 from perfkit.diagnosis.kernels import points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
@@ -143,6 +143,16 @@ def _far_card(view: Selection) -> bool:
     return bool(links["path"].isin(["PHB", "NODE", "SYS"])[where(links["transport"], re.compile("NET/").match)].any())
 
 
+def _without_tf32(view: Selection, family: str) -> bool:
+    """A tenth of the matrix work runs in float32 in kernels of a family, and none of these in TF32: it is off.
+
+    Where both run, TF32 is allowed, and the library chose float32 for these shapes.
+    """
+    shares = formats(view).astype({"format": str})
+    share = shares[shares["family"].eq(family)].groupby("format")["share_frac"].sum()
+    return not is_amd(view) and "tf32" not in share and share.get("fp32", 0.0) >= TENTH
+
+
 def _takes(view: Selection, pattern: str) -> bool:
     """A tenth of the time of kernels whose operator is known belongs to operators of these names."""
     kernels = operated(view.framework)
@@ -178,6 +188,11 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     ),
     "compiling": lambda view: any("(dynamo_timed)" in str(name) for name in view.framework.ops["name"].unique()),
     "float64": lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
+    "float32_products": lambda view: _without_tf32(view, "gemm"),
+    "float32_convolutions": lambda view: _without_tf32(view, "convolution"),
+    "before_ampere": lambda view: capability(view) < AMPERE,
+    "before_volta": lambda view: capability(view) < VOLTA,
+    "volta": lambda view: VOLTA <= capability(view) < AMPERE,
     "sorts": lambda view: _takes(view, "aten::(?:arg|m)?sort"),
     "concatenates": lambda view: _takes(view, "aten::cat"),
     "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),

@@ -47,6 +47,7 @@ PLACE = ["rank", "process", "thread"]
 Bool = NDArray[np.bool_]
 NOTABLE = 0.1
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
+VOLTA, AMPERE = 7.0, 8.0  # compute capability of the first with tensor cores, and with bfloat16 and TF32 in them
 FEWEST_STEPS, NEARLY_ALL, LITTLE = 8, 0.9, 0.01  # steady steps; share of them; of the peak in all (conventions)
 
 NO_TIME = "memory costs no time until it is full; then the program fails"
@@ -113,6 +114,11 @@ def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
 def formats(view: Selection) -> pd.DataFrame:
     """Return `kernels.precision` of a selection."""
     return analysis_kernels.precision(view.ops, view.kernels, view.api_calls, window=view.window)
+
+
+def capability(view: Selection) -> float:
+    """Return the lowest compute capability of the GPUs; NaN where none is recorded, as of AMD's."""
+    return float(pd.to_numeric(view.devices["compute_capability"].astype(str), errors="coerce").min())
 
 
 @kept

@@ -22,7 +22,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import rules, tell
 from perfkit.diagnosis.speed import by_operator, operated
@@ -225,7 +225,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     # memory leaves its pipe idle too.
     named = by_format.loc[by_format["tensor_cores"].eq("yes"), "total_ns"].sum()
     unused = max(without, total if idle_pipe and named < HALF * total else 0)
-    if not span or unused < NOTABLE_THROUGHPUT * span:
+    if not span or unused < NOTABLE_THROUGHPUT * span or capability(view) < VOLTA:
         return
     # Where operators are there and name full precision, the rule on number formats says it already.
     if not view.framework.ops.empty and analysis_kernels.mixed(formats(view.framework)).active is False:

@@ -61,6 +61,21 @@ def test_spilled_registers_are_known_by_the_sectors_of_local_memory(profiles: Pa
             assert ("16-bit types" in said["memory_bound"], "torch" in said["memory_bound"]) == (True, False)
 
 
+V100 = "torch/HTA__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"
+GP100 = "torch/HTA__with_gpu_user_annotation__step_based_trace_2543932.json.gz"
+
+
+def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> None:
+    """Tensor cores of a V100 know float16 only; a GP100 has none, and neither has TF32."""
+    old, older = (_steps(perfkit.select(perfkit.load(profiles / capture))) for capture in (V100, GP100))
+    assert "with float16" in old["precision"]
+    assert "with bfloat16" not in old["precision"]
+    assert "precision" not in older
+    assert not re.search(
+        "TF32|autocast", "; ".join((old["precision"].replace("torch.autocast with float16", ""), *older.values()))
+    )
+
+
 @pytest.mark.parametrize(("memory", "size", "present"), [("pinned", 183_000_000, False), ("pageable", 100_000, True)])
 def test_copies_decide_on_pinning_and_merging(memory: str, size: int, present: bool) -> None:
     copied = {"dur_ns": 8 * MS, "bytes": size, "direction": "H2D", "src_memory": memory}
