@@ -282,6 +282,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         share = preparing(view) if idle >= NOTABLE else None
         if share and share.value >= NOTABLE:  # case 4: the CPU prepares data while the GPU has nothing to do
             title = f"Data preparation on the CPU keeps the GPU idle {share.text} of the time"
+            title += " since the first step began" if lead else ""
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
             gain = removing(share.value, AT_MOST, idle=idle)
             yield tell("preparation", title, level, text, (share,), gain)

@@ -150,7 +150,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     first = most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
-        share = percent(first.gain.share) if first.gain.share else ""
+        share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
         part = f": {share} " if share and share != figures["idle_frac"].text else " "
         part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
         said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."

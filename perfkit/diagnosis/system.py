@@ -163,14 +163,12 @@ def _inside_operator(view: Selection, rows: pd.DataFrame) -> str:
 def _finding(
     rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float, once: float = 0.0
 ) -> Finding:
-    reason = (
-        "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
-    )
+    most = evidence[0].value - once  # of the whole cause, also where another finding tells a part
+    saved = f"the {percent(most)} with this cause" if most > share else "this time"
+    reason = f"best case: the run saves all of {saved}; worst case: none, because the GPU then waits for something else"
     reason += "" if rules()[rule].change else NOT_REPLAYED
     level = "low" if rule == "idle_edge" else severity(share)
-    gain = removing(
-        evidence[0].value - once, reason, idle=idle
-    )  # of the whole cause, also where another finding tells a part
+    gain = removing(most, reason, idle=idle)
     return tell(rule, title, level, text, evidence, replace(gain, share=share))
 
 

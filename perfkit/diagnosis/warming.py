@@ -214,9 +214,12 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     calls = Figure(
         "start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps"
     )
+    calling = (
+        f"{count:,} calls load kernels into the GPU, or compile" if count > 1 else "1 call loads kernels, or compiles"
+    )
     text = (
-        f"{count:,} calls load kernels into the GPU, or compile them: first launches that take over {FIRST_TIMES} "
-        "times as long as later ones, and loads of modules. A process pays this once, so a longer run has less of it."
+        f"{calling} them: first launches that take over {FIRST_TIMES} times as long as later ones, and loads of "
+        "modules. A process pays this once, so a longer run has less of it."
     )
     if is_same:  # the same time, told once
         told = f"{early[0].explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
@@ -240,9 +243,10 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         definition = definition.replace("time of the", "idle time of the GPU in the", 1)
     share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
     early = found.early["dur_ns"].median()
+    slower = "are slower: their median is" if len(found.early) > 1 else "is slower: it takes"
     text = (
-        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) are slower: their median is "
-        f"{duration(early)} instead of {duration(found.usual_ns)}."
+        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) {slower} {duration(early)} instead of "
+        f"{duration(found.usual_ns)}."
     )
     text += f" As many steady steps would save {percent(excess)} of the time."
     if found.idle_ns is not None:

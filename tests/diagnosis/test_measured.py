@@ -8,6 +8,7 @@ had not read the rules, which told ten of them wrongly at first.
 import json
 import zipfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import SEVERITIES, Finding
-from perfkit.diagnosis.headline import ranked
+from perfkit.diagnosis.headline import headline, ranked
 from perfkit.report.notebooks import sample
 
 # The rules that tell what was planted: the first one must do so, the others may stand before it.
@@ -171,6 +172,13 @@ def test_idle_code_of_the_cpu_names_its_operator(told: Told) -> None:
         told("kv_plan-bad")[0].explanation
     )
     assert "inside the operator" not in told("numpy_metrics-bad")[0].explanation
+
+
+def test_no_cause_of_idle_time_is_longer_than_it(told: Told, archive: zipfile.ZipFile, tmp_path: Path) -> None:
+    """The pauses of checkpoints hold the copies of the state too: 91.6 % of a time of which 87.3 % is idle."""
+    view = perfkit.select(perfkit.load(archive.extract("checkpoint-bad.pt.trace.json", tmp_path)))
+    verdict = headline(view, diagnosis.figures(view), told("checkpoint-bad")).verdict
+    assert "idle 87.3 % of the time because checkpoints or file writes stopped the GPU." in verdict
 
 
 def test_what_recurs_is_no_warm_up(told: Told) -> None:
