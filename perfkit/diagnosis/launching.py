@@ -21,7 +21,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
-from perfkit.diagnosis.replayed import saving, uncapturable
+from perfkit.diagnosis.replayed import PAUSE_NS, saving, uncapturable
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
@@ -38,7 +38,6 @@ TITLES = {
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
-PAUSE_NS = 1_000_000
 LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
 CAUSES = ("launch", "host_code")
 PAUSES = {

@@ -17,6 +17,8 @@ import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import SEVERITIES, Finding
 from perfkit.diagnosis.headline import headline, ranked
+from perfkit.diagnosis.replayed import recording
+from perfkit.diagnosis.timeline import detected
 from perfkit.report.notebooks import sample
 
 # The rules that tell what was planted: the first one must do so, the others may stand before it.
@@ -60,6 +62,8 @@ ADVISED = (
     ("one_hot-bad", "fusion", "compile"),
     ("grad_in_eval-good", "fusion", "compile"),
 )
+LAUNCHING = ("anomaly-bad", "batch_one-bad", "batch_one-good", "full_sort-good", "host_tensors-bad", "launch_bound-bad")
+LAUNCHING += ("many_syncs-bad", "moe_loop-good", "rnn_loop-good")
 # Nothing is badly wrong in these: a mended form with a busy GPU, a cause that cost nothing, and sound programs.
 SOUND = ("deterministic-bad", "full_sort-good", "grad_in_eval-bad", "grad_in_eval-good", "kv_cat-good")
 SOUND += ("sound_cnn-good", "sound_gpt-good")
@@ -139,6 +143,35 @@ def test_the_advice_gains_what_is_told(name: str, rule: str, how: str, told: Tol
     finding, gained = one(told(name), rule), times[name] / times[f"{name}-{how}"]
     assert finding is not None
     assert finding.gain.low / ROOM <= gained <= finding.gain.high * ROOM, (finding.gain, gained)
+
+
+@pytest.mark.parametrize("name", [name for name, rule, how in ADVISED if how == "graph"])
+def test_the_best_case_of_graphs_is_without_the_profiler(name: str, told: Told, times: dict[str, float]) -> None:
+    """It was up to 2.7 times as much as was gained: the step was that of the profiler, with the time of its records."""
+    finding = one(told(name), "small_operators")
+    assert finding is not None
+    assert finding.gain.high <= 2.3 * times[name] / times[f"{name}-graph"]
+
+
+@pytest.mark.parametrize("name", LAUNCHING)
+def test_the_profiler_takes_more_than_its_records_at_least(
+    name: str, archive: zipfile.ZipFile, tmp_path: Path, times: dict[str, float]
+) -> None:
+    """Launches hold the GPU up under the profiler: without it each step is at least this much shorter."""
+    view = perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", tmp_path)))
+    traced = detected(view)["dur_ns"].sum() / 1e9
+    taken, units = recording(view), json.loads(archive.read("times.json"))[name].get("units", 1)
+    assert taken >= 0.05
+    assert len(detected(view)) * times[name] * units <= traced * (1 - taken)
+
+
+def test_records_without_shapes_cost_half(archive: zipfile.ZipFile, tmp_path: Path) -> None:
+    text = archive.read("full_sort-good.pt.trace.json")
+    taken = []
+    for name, of in (("with", text), ("without", text.replace(b'"Input Dims"', b'"Left out"'))):
+        (path := tmp_path / f"{name}.pt.trace.json").write_bytes(of)
+        taken.append(recording(perfkit.select(perfkit.load(path))))
+    assert taken[0] == pytest.approx(2 * taken[1], abs=1e-12)
 
 
 @pytest.mark.parametrize("name", SOUND)
