@@ -49,8 +49,8 @@ PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, 
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
 SLOWED = 2.7  # times as long a CPU takes to launch under PyTorch's profiler: measured 1.4 to 2.7 (data/README.md, H200)
 # What the profiler takes at least to time and store an operator or a call, as a share of a median call that launches on
-# the same CPU: 0.38 to 1.1 were measured where launches held the GPU up (H200). Storing the shapes of operands is half of
-# it: a record took 1.0 µs without and 2.0 µs with them on a CPU.
+# the same CPU: 0.38 to 1.1 were measured where launches held the GPU up (H200). Half of it is for shapes: a record took
+# 1.0 µs without and 2.0 µs with them on a CPU.
 RECORD, PAUSE_NS = 0.25, 1_000_000
 FASTER = f"without the profiler the CPU may launch up to {SLOWED} times as fast"
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)

@@ -15,6 +15,7 @@ import pytest
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis import evidence
 from perfkit.diagnosis.finding import SEVERITIES, Finding
 from perfkit.diagnosis.headline import headline, ranked
 from perfkit.diagnosis.replayed import recording
@@ -50,6 +51,8 @@ SECOND: dict[str, tuple[str, ...]] = {
     "numpy_metrics": ("idle_host_code",),
     "offload": ("copies_pageable",),
     "one_hot": ("fusion",),
+    "recompile": ("compilation",),
+    "recompute": ("recomputation",),
 }
 CASES |= SECOND
 TOO_LARGE = {"layout", "many_syncs", *SECOND} - {"kv_cat"}  # mended forms that are not in the archive
@@ -162,7 +165,11 @@ def test_the_profiler_takes_more_than_its_records_at_least(
     traced = detected(view)["dur_ns"].sum() / 1e9
     taken, units = recording(view), json.loads(archive.read("times.json"))[name].get("units", 1)
     assert taken >= 0.05
-    assert len(detected(view)) * times[name] * units <= traced * (1 - taken)
+    timed = len(detected(view)) * times[name] * units
+    assert timed <= traced * (1 - taken)
+    (finding,) = (each for each in diagnosis.findings(view) if each.rule == "small_operators")
+    working = diagnosis.figures(view)["device_busy_ns"].value / 1e9
+    assert (finding.severity == "high") <= (working <= 0.7 * timed), "severe only if the GPU idles without it too"
 
 
 def test_records_without_shapes_cost_half(archive: zipfile.ZipFile, tmp_path: Path) -> None:
@@ -191,6 +198,8 @@ def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -
         ("kv_plan-bad", "idle_host_code", "makes a new plan for each new shape"),
         ("offload-bad", "copies_pageable", "Keep what goes to the GPU and comes back"),
         ("one_hot-bad", "fusion", "the class numbers"),
+        ("recompile-bad", "compilation", "dynamic=True"),
+        ("recompute-bad", "recomputation", "Leave out torch.utils.checkpoint"),
     ],
 )
 def test_the_first_advice_is_what_mended_it(name: str, rule: str, said: str, told: Told) -> None:
@@ -237,6 +246,35 @@ def test_a_graph_cannot_contain_what_waits(told: Told) -> None:
         assert "cannot contain" not in finding.explanation + finding.gain.reason
         # Little idle time, or that of a GPU that is busy for half of the time, the profiler may explain.
         assert (finding.gain.low > 1.0) is (name == "launch_bound-bad")
+
+
+def test_compiling_is_known_by_the_phases_of_the_compiler(archive: zipfile.ZipFile, tmp_path: Path, told: Told) -> None:
+    """A compiled GPT runs what was compiled before; this one compiles for 4.03 of 4.06 s, and tries kernels in it."""
+    for name, holds in (("recompile-bad", True), ("sound_gpt-good", False)):
+        view = perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", tmp_path)))
+        assert holds is evidence.holds(view, fact="compiling"), name
+        assert holds is ("compilation" in {finding.rule for finding in told(name)})
+    (finding,) = told("recompile-bad")
+    assert finding.title == "torch.compile compiles for 98.8 % of the time"
+    assert finding.explanation.startswith("torch.compile compiles in 3 of 3 steady steps.")
+
+
+@pytest.mark.parametrize(("allocated", "is_told"), [(70_000_000_000, True), (80_000_000_000, False)])
+def test_activations_are_computed_again_for_a_reason_where_memory_is_full(
+    allocated: int, is_told: bool, archive: zipfile.ZipFile, tmp_path: Path, profiles: Path
+) -> None:
+    """An H200 has 150 GB. On an MI300X whose GPU never waits for it, recomputing takes only 1.9 % of the time."""
+    trace = json.loads(archive.read("recompute-bad.pt.trace.json"))
+    first = next(event for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
+    sizes = {"Total Allocated": allocated, "Total Reserved": allocated, "Bytes": 8, "Device Type": 1, "Device Id": 0}
+    noted = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "args": {**sizes, "Addr": 1}}
+    trace["traceEvents"].append({**noted, **{key: first[key] for key in ("pid", "tid", "ts")}})
+    (path := tmp_path / "memory.pt.trace.json").write_text(json.dumps(trace))
+    finding = one(diagnosis.findings(perfkit.load(path)), "recomputation")
+    assert is_told is (finding is not None)
+    assert finding is None or "At most 70.0 GB of the GPU's 150 GB are allocated." in finding.explanation
+    sound = diagnosis.findings(perfkit.load(profiles / "torch/TraceLens__mi300__resnet_act_checkpoint.json.gz"))
+    assert "recomputation" not in {finding.rule for finding in sound}
 
 
 @pytest.mark.parametrize("name", QUIET)
