@@ -317,7 +317,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     figure = Figure("compilation_frac", "Compiling", share, "1", definition, IN_OPS)
     text = f"torch.compile compiles in {count} of {len(steady)} steady steps. " if len(steady) else ""
     text += (
-        f"At the same time the GPU is idle for {percent(idle)} of the time, and runs kernels of the compiler, such as "
+        f"At the same time the GPU is idle for {percent(idle)} of the time. It runs kernels of the compiler, such as "
     )
     text += f"trials, for {percent(working)}."
     gain = removing(share, "best case: the run saves all of this time", idle=known["idle_frac"].value + working)
