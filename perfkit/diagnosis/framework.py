@@ -316,10 +316,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     definition = "share of the span: idle time while torch.compile works in steady steps, and kernels that it launches"
     figure = Figure("compilation_frac", "Compiling", share, "1", definition, IN_OPS)
     text = f"torch.compile compiles in {count} of {len(steady)} steady steps. " if len(steady) else ""
-    text += (
-        f"At the same time the GPU is idle for {percent(idle)} of the time. It runs kernels of the compiler, such as "
-    )
-    text += f"trials, for {percent(working)}."
+    text += f"The GPU is idle for {percent(idle)} of the time then, and runs trials of kernels for {percent(working)}."
     gain = removing(share, "best case: the run saves all of this time", idle=known["idle_frac"].value + working)
     gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)  # each of them, so more than warm-up
     title = f"torch.compile compiles for {figure.text} of the time"
