@@ -15,7 +15,7 @@ from perfkit.analysis import steps
 from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import covered_by, started_by, where
 from perfkit.analysis.intervals import cut
-from perfkit.analysis.kernels import mixed
+from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.diagnosis.finding import HORIZONS, kept
@@ -25,8 +25,8 @@ from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, few, operated
-from perfkit.diagnosis.system import matrix_frac
 from perfkit.diagnosis.timeline import detected
+from perfkit.names.families import family
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
 
@@ -75,6 +75,13 @@ def _measured(view: Selection) -> pd.DataFrame:
 def _of_libraries(kernels: pd.DataFrame, libraries: Iterable[str]) -> pd.Series:
     of_name = where(kernels["full_name"], lambda name: library_of(name) in libraries)
     return pd.Series(of_name, kernels.index)
+
+
+def _no_matrix(view: Selection) -> bool:
+    """Matrix work takes under a tenth of the kernels' time; without kernels, of the measured launches' time."""
+    kernels = cut(view.kernels, view.window) if len(view.kernels) else view.launches
+    matrix = pd.Series(where(kernels["full_name"], lambda name: family(name) in MATRIX_FAMILIES))
+    return len(kernels) > 0 and _share(matrix, kernels["dur_ns"]) < TENTH
 
 
 def _library_kernels(view: Selection) -> bool:
@@ -163,7 +170,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "pinned": _pinned,
     "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
     "reduced": _reduced,
-    "no_matrix": lambda view: (1.0 if (share := matrix_frac(view)) is None else share) < TENTH,
+    "no_matrix": _no_matrix,
     "library_kernels": _library_kernels,
     "full_grid": _full_grid,
     "full_occupancy": _full_occupancy,
@@ -198,6 +205,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
     "one_gpu": lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
+    "call_paths": lambda view: len(view.run.calltree) > 0,
     "far_card": _far_card,
     "links": lambda view: bool(view.run.links["transport"].notna().any()),
     "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),

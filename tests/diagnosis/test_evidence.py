@@ -24,8 +24,8 @@ SPILLING, LATENT = "ncu/eschnett__IndexSpaces.jl__profile.ncu-rep", "ncu/MgMap__
 PIN, MIX = r"[Pp]inned|cudaHostAlloc|pin_memory|Merge small", r"autocast|mixed precision|TF32"
 BLOCK = r"__launch_bounds__|maxrregcount|#pragma|__shared__|128 or 256"
 DISPROVED = {
-    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", r"\{ncu\}|ncu --set", "counters"),
-    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", r"\{ncu\}|ncu --set", "counters"),
+    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "no_matrix"),
+    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "counters"),
     f"ncu/{BERT}": ("latency_bound", BLOCK, "library_kernels"),
     LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", "full_grid"),
     "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep": ("latency_bound", r"Launch enough blocks", "full_grid"),
@@ -74,6 +74,30 @@ def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> N
     assert not re.search(
         "TF32|autocast", "; ".join((old["precision"].replace("torch.autocast with float16", ""), *older.values()))
     )
+
+
+@pytest.mark.parametrize(
+    ("log", "against", "confidence"),
+    [
+        ("nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__dmon.txt", ("only 5 readings", "no kernel ran"), "low"),
+        (
+            "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__query-gpu.csv",
+            ("only 1 reading", "no kernel ran"),
+            "low",
+        ),
+        ("nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv", ("only 1 reading",), "medium"),
+        ("smi_query__rtx4090_training_run.csv", (), "high"),
+    ],
+)
+def test_few_readings_and_an_idle_gpu_are_little_evidence(
+    log: str, against: tuple[str, ...], confidence: str, profiles: Path
+) -> None:
+    """A log of 1 to 5 lines, of a GPU that no program used, was evidence of high confidence."""
+    (finding,) = diagnosis.findings(perfkit.load(profiles / "monitor" / log))
+    assert confidence == finding.confidence
+    assert len(against) == len(finding.against)
+    assert all(part in why for part, why in zip(against, finding.against, strict=True))
+    assert "call_paths" not in str(finding.advice)
 
 
 @pytest.mark.parametrize(("memory", "size", "present"), [("pinned", 183_000_000, False), ("pageable", 100_000, True)])
