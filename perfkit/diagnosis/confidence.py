@@ -147,11 +147,8 @@ def _unlike(view: Selection, _: Known, finding: Finding) -> str:
 
 def _once(view: Selection, _: Known, finding: Finding) -> str:
     """How often state is saved is known from two checkpoints on."""
-    return (
-        ""
-        if len(distances(view))
-        else "no rank saves twice in this recording, so perfkit does not know how often it saves"
-    )
+    unknown = "no rank saves twice in this recording, so perfkit does not know how often it saves"
+    return "" if len(distances(view)) else unknown
 
 
 def _irregular(view: Selection, _: Known, finding: Finding) -> str:

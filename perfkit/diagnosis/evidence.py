@@ -52,12 +52,6 @@ def _over_link(view: Selection) -> pd.DataFrame:
     return copies[copies["direction"].isin(LINK)]
 
 
-def _pinned(view: Selection) -> bool:
-    """Almost all bytes were copied from or to pinned memory."""
-    copies = _over_link(view)
-    return _share(copies["src_memory"].eq("pinned") | copies["dst_memory"].eq("pinned"), copies["bytes"]) >= MOST
-
-
 def _reduced(view: Selection) -> bool:
     """Almost all matrix work runs in 16 or 8 bits: by the timeline's kernels, else by the counters of launches."""
     if len(view.kernels):
@@ -84,35 +78,16 @@ def _no_matrix(view: Selection) -> bool:
     return len(kernels) > 0 and _share(matrix, kernels["dur_ns"]) < TENTH
 
 
-def _library_kernels(view: Selection) -> bool:
-    """Half of the kernels' time is spent in libraries that come compiled."""
-    kernels = _measured(view)
-    return _share(_of_libraries(kernels, COMPILED), kernels["dur_ns"]) >= HALF
-
-
-def _full_grid(view: Selection) -> bool:
-    """Half of the measured time belongs to launches whose grid fills the GPU at least once."""
-    split = points(view).drop_duplicates(["rank", "gpu", "launch"])
-    return _share(split["waves"] >= 1, split["dur_ns"]) >= HALF
-
-
-def _full_occupancy(view: Selection) -> bool:
-    """Almost all warps that the SMs can hold are there, by the launches' time."""
-    known = view.launches.dropna(subset=["achieved_occupancy_frac"])
-    return len(known) > 0 and bool(np.average(known["achieved_occupancy_frac"], weights=known["dur_ns"]) >= MOST)
+def _occupied(view: Selection, occupancy: str) -> bool:
+    """An occupancy of the launches, weighted by time, is almost all that the SMs can hold."""
+    known = view.launches.dropna(subset=[occupancy, "dur_ns"])
+    return bool(known["dur_ns"].sum()) and bool(np.average(known[occupancy], weights=known["dur_ns"]) >= MOST)
 
 
 def _spills(view: Selection) -> bool:
     """Half of what the L1 cache moves for global and local memory is local: spilled registers, arrays of a thread."""
     of_memory = view.counters["metric"].astype("string").str.extract(SECTORS, expand=False)
     return _share(of_memory.eq("local").fillna(False), view.counters["value"].where(of_memory.notna(), 0)) >= HALF
-
-
-def _occupied(view: Selection) -> bool:
-    """The launches may have almost all warps that the SMs hold, weighted by time."""
-    launches = view.launches.dropna(subset=["theoretical_occupancy_frac", "dur_ns"])
-    time = launches["dur_ns"]
-    return bool(time.sum()) and float((launches["theoretical_occupancy_frac"] * time).sum() / time.sum()) >= MOST
 
 
 def _pytorch(view: Selection) -> bool:
@@ -144,12 +119,6 @@ def _of_mpi(view: Selection, pattern: str) -> bool:
     return len(calls) > 0 and _share(calls["name"].str.contains(pattern, case=False), calls["share_frac"]) >= HALF
 
 
-def _far_card(view: Selection) -> bool:
-    """NCCL found the network cards behind a host bridge or another processor."""
-    links = view.run.links
-    return bool(links["path"].isin(["PHB", "NODE", "SYS"])[where(links["transport"], re.compile("NET/").match)].any())
-
-
 def _without_tf32(view: Selection, family: str) -> bool:
     """A tenth of the matrix work runs in float32 in kernels of a family, and none of these in TF32: it is off.
 
@@ -167,15 +136,21 @@ def _takes(view: Selection, pattern: str) -> bool:
 
 
 FACTS: dict[str, Callable[[Selection], bool]] = {
-    "pinned": _pinned,
+    # Almost all bytes were copied from or to pinned memory.
+    "pinned": lambda view: (
+        _share((c := _over_link(view))[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1), c["bytes"]) >= MOST
+    ),
     "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
     "reduced": _reduced,
     "no_matrix": _no_matrix,
-    "library_kernels": _library_kernels,
-    "full_grid": _full_grid,
-    "full_occupancy": _full_occupancy,
+    "library_kernels": lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,
+    # Half of the measured time belongs to launches whose grid fills the GPU at least once.
+    "full_grid": lambda view: (
+        _share((p := points(view).drop_duplicates(["rank", "gpu", "launch"]))["waves"] >= 1, p["dur_ns"]) >= HALF
+    ),
+    "full_occupancy": lambda view: _occupied(view, "achieved_occupancy_frac"),
     "spills": _spills,
-    "occupied": _occupied,
+    "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
     "few_blocks_of_library": lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")
     ),
@@ -206,7 +181,10 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
     "one_gpu": lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
     "call_paths": lambda view: len(view.run.calltree) > 0,
-    "far_card": _far_card,
+    # NCCL found the network cards behind a host bridge or another processor.
+    "far_card": lambda view: bool(
+        (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], re.compile("NET").match)].any()
+    ),
     "links": lambda view: bool(view.run.links["transport"].notna().any()),
     "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
     "mpi": lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,

@@ -264,9 +264,5 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
 def matrix_frac(view: Selection) -> float | None:
     """Return the share of the kernel time that is matrix work; None without kernels."""
     kernels = cut(view.kernels, view.window)
-    total = int(kernels["dur_ns"].sum())
-    return (
-        int(kernels.loc[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), "dur_ns"].sum()) / total
-        if total
-        else None
-    )
+    matrix = kernels["dur_ns"].where(kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), 0)
+    return float(matrix.sum() / kernels["dur_ns"].sum()) if kernels["dur_ns"].sum() else None

@@ -22,7 +22,7 @@ import pandas as pd
 
 from perfkit.analysis import steps
 from perfkit.analysis.causes import THREAD, numbered_together, started_by, where
-from perfkit.analysis.intervals import Int, intersect, union
+from perfkit.analysis.intervals import ends, intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps
@@ -184,20 +184,15 @@ def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
     for cause, found in (("launch", first), ("cuda_call", loads)):
         for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several
             of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
-            both = intersect(*(union(*_ends(frame), number) for frame, number in of_thread))
+            both = intersect(*(union(*ends(frame, None), number) for frame, number in of_thread))
             shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
     return shares, pd.concat([first, loads])
 
 
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
-    loads, steps = (union(*_ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
+    loads, steps = (union(*ends(frame, None), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
     both = intersect(loads, steps)
     return bool((both.end - both.start).sum() >= HALF * (loads.end - loads.start).sum())
-
-
-def _ends(frame: pd.DataFrame) -> tuple[Int, Int]:
-    start = frame["start_ns"].to_numpy(np.int64)
-    return start, start + frame["dur_ns"].to_numpy(np.int64)
 
 
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
