@@ -24,7 +24,7 @@ from perfkit.diagnosis.kernels import points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
-from perfkit.diagnosis.speed import CONVERSION, few, operated
+from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
 from perfkit.diagnosis.timeline import detected
 from perfkit.names.families import family
 from perfkit.names.parsing import base, library_of
@@ -36,6 +36,7 @@ COMPILED = ("cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "NCCL", "TensorRT-LLM", "
 PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
+FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
 # Sectors that the L1 cache moves for local memory, where a thread's values go that no register holds, and for global.
 SECTORS = re.compile(r"l1tex__t_sectors_pipe_lsu_mem_(local|global)_op_(?:ld|st)\.sum")
@@ -159,6 +160,8 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "pytorch": _pytorch,
     "fused_attention": lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
     "optimizer_loop": _optimizer_loop,
+    "fused_optimizer": lambda view: bool(where(view.framework.kernels["full_name"], FUSED_OPTIMIZER.search).any()),
+    "unfused_attention": lambda view: bool(unfused(view.framework).any()),
     "uncapturable": lambda view: bool(uncapturable(view)),
     "conversions": lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
     "inference": _inference,

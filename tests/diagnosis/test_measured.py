@@ -299,6 +299,24 @@ def test_moved_and_unfused_tensors_name_operators_and_remedy(told: Told) -> None
     assert "Number of chains: 6, each of 9.0 kernels on average" in chains.explanation
 
 
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [
+        ("batch_one-good", None),
+        ("kv_cat-good", None),
+        ("moe_loop-good", None),
+        ("many_syncs-bad", "form of the optimizer"),
+    ],
+)
+def test_what_is_fused_already_is_not_advised(name: str, advised: str | None, told: Told) -> None:
+    """A GPT with FlashAttention and a fused AdamW, a decoder without optimizer, and an optimizer that is not fused."""
+    finding = one(told(name), "small_operators")
+    assert finding is not None
+    fused = [step for steps in finding.advice.values() for step in steps if "fused" in step]
+    assert (advised is None) is (not fused)
+    assert advised is None or advised in fused[0]
+
+
 def test_precision_knows_what_runs_in_tf32_already(told: Told) -> None:
     """A CNN has 45.3 % of its matrix work in float32, though TF32 is allowed: cuDNN chose that for three channels.
 
