@@ -36,6 +36,7 @@ COMPILED = ("cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "NCCL", "TensorRT-LLM", "
 PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
+COMPILED_CODE = re.compile(r"\(dynamo_timed\)|^Torch-Compiled Region|^CompiledFunction|^triton_(?:poi|red|per|tem)_")
 FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
 # Sectors that the L1 cache moves for local memory, where a thread's values go that no register holds, and for global.
@@ -171,7 +172,11 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
         > HALF * names.str.startswith(ENGINE).sum()
         > 0
     ),
-    "compiling": lambda view: any("(dynamo_timed)" in str(name) for name in view.framework.ops["name"].unique()),
+    # What torch.compile does, or did before: its phases, its calls and the kernels of its compiler.
+    "compiled": lambda view: any(
+        where(table[column], COMPILED_CODE.search).any()
+        for table, column in ((view.framework.ops, "name"), (view.framework.kernels, "full_name"))
+    ),
     "float64": lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
     "float32_products": lambda view: _without_tf32(view, "gemm"),
     "float32_convolutions": lambda view: _without_tf32(view, "convolution"),

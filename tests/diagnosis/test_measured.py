@@ -250,10 +250,15 @@ def test_a_graph_cannot_contain_what_waits(told: Told) -> None:
 
 def test_compiling_is_known_by_the_phases_of_the_compiler(archive: zipfile.ZipFile, tmp_path: Path, told: Told) -> None:
     """A compiled GPT runs what was compiled before; this one compiles for 4.03 of 4.06 s, and tries kernels in it."""
-    for name, holds in (("recompile-bad", True), ("sound_gpt-good", False)):
+    for name, compiled, compiles in (
+        ("recompile-bad", True, True),
+        ("sound_gpt-good", True, False),
+        ("grad_in_eval-bad", False, False),
+    ):
         view = perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", tmp_path)))
-        assert holds is evidence.holds(view, fact="compiling"), name
-        assert holds is ("compilation" in {finding.rule for finding in told(name)})
+        assert compiled is evidence.holds(view, fact="compiled"), name
+        assert compiles is ("compilation" in {finding.rule for finding in told(name)})
+        assert compiled is ("(torch.compile" not in str([finding.advice for finding in told(name)]))
     (finding,) = told("recompile-bad")
     assert finding.title == "torch.compile compiles for 98.8 % of the time"
     assert finding.explanation.startswith("torch.compile compiles in 3 of 3 steady steps.")
