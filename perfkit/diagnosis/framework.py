@@ -35,6 +35,7 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, subtract, total, union
+from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import ENGINE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
@@ -350,17 +351,13 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
 def _again(view: Selection) -> tuple[pd.DataFrame, int, str]:
     """Return the backward pass by node until its last forward operator, the number of these, and the most frequent."""
     ops = view.ops
-    nodes = ops[where(ops["name"], lambda name: name.startswith(ENGINE))]
-    forward = ops[where(ops["name"], FORWARD.fullmatch)]
-    (start, until), (begin, end) = on_one_axis([nodes, forward], PLACE)
-    order = np.argsort(start)
-    at = np.searchsorted(start[order], begin, side="right") - 1
-    row = np.append(order, 0)[at]
-    inside = (at >= 0) & (end <= np.append(until, 0)[row])
-    last = start.copy()
-    np.maximum.at(last, row[inside], end[inside])
-    names = forward["name"][inside].astype(str).value_counts()
-    return nodes.assign(dur_ns=last - start)[last > start], int(inside.sum()), str(names.index[0]) if len(names) else ""
+    forward = np.flatnonzero(where(ops["name"], FORWARD.fullmatch))
+    around = totals.node_around(totals.parents(ops), where(ops["name"], lambda name: name.startswith(ENGINE)), forward)
+    forward, around = forward[around >= 0], around[around >= 0]
+    start, last = (ops["start_ns"].to_numpy(copy=True) for _ in range(2))
+    np.maximum.at(last, around, start[forward] + ops["dur_ns"].to_numpy()[forward])
+    names = ops["name"].take(forward).astype(str).value_counts()
+    return ops.assign(dur_ns=last - start)[last > start], len(forward), str(next(iter(names.index), ""))
 
 
 def _spent(view: Selection, spans: pd.DataFrame) -> tuple[float, float]:
