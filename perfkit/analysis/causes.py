@@ -364,7 +364,12 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
 
 def is_launch(name: str) -> bool:
     """Tell whether a call puts a kernel, graph, copy or memset on the GPU."""
-    return VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
+    return is_kernel_launch(name) or COPY_CALL.match(name) is not None
+
+
+def is_kernel_launch(name: str) -> bool:
+    """Tell whether a call puts a kernel or a graph on the GPU."""
+    return VARIANT.sub("", name) in LAUNCH_CALLS
 
 
 def is_graph_launch(name: str) -> bool:

@@ -24,10 +24,9 @@ from perfkit import hardware
 from perfkit.analysis import communication, flops, host, memory, operators, steps, timeline
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import (
-    COPY_CALL,
     DATA_LOADING,
     covered_by,
-    is_launch,
+    is_kernel_launch,
     is_memory,
     on_one_axis,
     started_by,
@@ -410,8 +409,7 @@ def preparing(view: Selection) -> Figure | None:
     parts = [part.astype({"name": "string"}) for part in parts]
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     # Not those in which their thread launches a kernel.
-    kernel = where(view.api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
-    launches = view.api_calls[kernel]
+    launches = view.api_calls[where(view.api_calls["name"], is_kernel_launch)]
     edges, (moments, _) = on_one_axis([named, launches], PLACE)
     first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
     named = named[first >= last]

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import COPY_CALL, is_launch, on_one_axis, started_by, where
+from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, where
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.whatif import Prepared, Replay
@@ -108,7 +108,7 @@ def recording(view: Selection) -> float:
     """
     gaps, calls, ops = idle_gaps(view), view.api_calls, view.framework.ops
     gpus = busy(view)
-    launches = calls[where(calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))]
+    launches = calls[where(calls["name"], is_kernel_launch)]
     if slowed(view) == 1 or gaps is None or launches.empty or gpus["rank"].duplicated().any():
         return 0.0
     gaps = gaps[gaps["dur_ns"] < PAUSE_NS]
@@ -131,7 +131,7 @@ def uncapturable(view: Selection) -> str:
     if found.empty or calls.empty:
         return ""
     staged = started_by(copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls)
-    launches = calls[where(calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))]
+    launches = calls[where(calls["name"], is_kernel_launch)]
     first, last = found["start_ns"].min(), (found["start_ns"] + found["dur_ns"]).max()
     inside = [synchronisations(of_ops), calls.take(staged[staged >= 0])]
     inside = [each[each["start_ns"].between(first, last)] for each in inside]
@@ -173,12 +173,10 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     model = f"a simulation with {words} takes {' to '.join(times)} instead of {duration(replay.measured_ns)}"
     model += f" (without the change it is off by {percent(error)})" if error >= NOTABLE_ERROR else ""
     if of_part:
-        model += (
-            f". It covers only steps {of_part.first:,} to {of_part.last:,} of {of_part.of_steps:,} steady "
-            "steps: their length and their time in each kind of kernel and copy differ by at most "
-            f"{percent(of_part.apart_frac)} of a step, "
-            f"and steady steps are {percent(of_part.share_frac)} of the time"
-        )
+        model += f". It covers only steps {of_part.first:,} to {of_part.last:,} of {of_part.of_steps:,} steady "
+        model += "steps: their length and their time in each kind of kernel and copy differ by at most "
+        model += f"{percent(of_part.apart_frac)} of a step, "
+        model += f"and steady steps are {percent(of_part.share_frac)} of the time"
     if LOADING in changes:  # loading overlaps at most with the work of the steps, and still takes its time
         slower = _replayed(view, changes=tuple(ONE_WORKER if change == LOADING else change for change in changes))
         low = 1.0 if isinstance(slower, str) else min(low, _range(slower, of_part)[0])

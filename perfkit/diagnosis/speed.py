@@ -229,10 +229,8 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
     taken = Figure("few_blocks_frac", "Kernels of few blocks", share, "1", definition, "KERNELS, DEVICES")
     definition = "share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"
     part = Figure("few_blocks_sm_frac", "SMs it can use", found.blocks / found.sms, "1", definition, "KERNELS, DEVICES")
-    text = (
-        f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
-        f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
-    )
+    text = f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
+    text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
     title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
     gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
     yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
@@ -263,10 +261,8 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     exposed = Figure("migration_frac", "Page migrations, no kernel", alone, "1", definition, "COPIES, KERNELS")
     definition = "share of the span during which the driver moved pages of unified memory while kernels ran"
     hidden = Figure("migration_beside_frac", "Page migrations, kernels run", beside, "1", definition, "COPIES, KERNELS")
-    text = (
-        f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} of the time and "
-        f"for {hidden.text} while kernels run. These kernels may wait for the pages."
-    )
+    text = f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} of the time and "
+    text += f"for {hidden.text} while kernels run. These kernels may wait for the pages."
     title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
     reason = "best case: the run saves this time; worst case: none, because kernels do not wait for the pages"
     gain = removing(alone + beside, reason)

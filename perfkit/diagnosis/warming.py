@@ -212,10 +212,8 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     calling = (
         f"{count:,} calls load kernels into the GPU, or compile" if count > 1 else "1 call loads kernels, or compiles"
     )
-    text = (
-        f"{calling} them: first launches that take over {FIRST_TIMES} times as long as later ones, and loads of "
-        "modules. A process pays this once, so a longer run has less of it."
-    )
+    text = f"{calling} them: first launches that take over {FIRST_TIMES} times as long as later ones, and loads of "
+    text += "modules. A process pays this once, so a longer run has less of it."
     if is_same:  # the same time, told once
         told = f"{early[0].explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
         yield replace(early[0], explanation=told, evidence=(*early[0].evidence, share, calls))
