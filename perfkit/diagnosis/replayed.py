@@ -185,12 +185,9 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     if any(isinstance(change, whatif.Launches) for change in changes):
         why = uncapturable(view) if whatif.Synchronisations() not in changes else ""
         low = 1.0 if why else 1 + IN_GRAPHS * (low / slowed(view) - 1)
+        taken = recording(view)
         cost = "graphs cost time" + (f", and {FASTER}" if slowed(view) > 1 else "")
-        cost += (
-            f", whose records take at least {percent(taken)} of the time"
-            if (taken := recording(view)) >= LITTLE
-            else ""
-        )
+        cost += f", whose records take at least {percent(taken)} of the time" if taken >= LITTLE else ""
         high, bound = high * (1 - taken), replace(bound, high=max(bound.high * (1 - taken), 1.0))
         model += f" ({why or f'{percent(IN_GRAPHS)} of this is likely: {cost}'})"
     # Only what the host does in named ranges is taken out of a replay whole; other changes leave some of their cost.
