@@ -349,8 +349,11 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
 
 def _again(view: Selection) -> tuple[pd.DataFrame, int, str]:
     """Return the backward pass by node until its last forward operator, the number of these, and the most frequent."""
-    ops = view.ops
+    ops, nodes = view.ops, where(view.ops["name"], lambda name: name.startswith(ENGINE))
+    ops = ops[ops["thread"].isin(ops["thread"][nodes].unique())]  # threads of the backward pass
     forward = np.flatnonzero(where(ops["name"], FORWARD.fullmatch))
+    if not len(forward):
+        return ops.iloc[:0], 0, ""
     around = totals.node_around(totals.parents(ops), where(ops["name"], lambda name: name.startswith(ENGINE)), forward)
     forward, around = forward[around >= 0], around[around >= 0]
     start, last = (ops["start_ns"].to_numpy(copy=True) for _ in range(2))

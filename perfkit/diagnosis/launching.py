@@ -188,7 +188,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     origin = next((str(most[c]) for c in ("outermost", "operator", "api") if pd.notna(most[c])), "a call")
     line = f" at {printable(most['line'], 120)}" if pd.notna(most["line"]) else ""
     title = f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} of the time"
-    where_most = f"{int(most['count'])} by {printable(origin, 80)}{line}"
+    where_most = f"{int(most['count']):,} by {printable(origin, 80)}{line}"
     text = f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST, idle=known["idle_frac"].value)

@@ -131,6 +131,14 @@ def test_long_host_code_between_launches_is_not_their_cost(
     assert ([1.0, 1.0] if against else []) == doubted  # the waits of the first pass are in doubt, too
 
 
+def test_advice_to_programs_without_pytorch_names_no_part_of_it(profiles: Path) -> None:
+    """OpenACC waits 1,942 times in cuStreamSynchronize, and allocates without a caching allocator."""
+    found = told(perfkit.load(profiles / OPENACC))
+    assert "1,942 by cuStreamSynchronize" in found["synchronisation"].explanation
+    assert "cudaStreamSynchronize" in found["synchronisation"].advice["immediate"][0]
+    assert not re.search("PyTorch|torch|out=", str(found["idle_memory"].advice))
+
+
 def test_a_gain_of_the_whole_cause_says_so(profiles: Path) -> None:
     """10.6 % of the time is left to this finding, but faster CPU code would shorten the gaps between launches too."""
     gain = told(perfkit.load(profiles / "torch/TraceLens__b200__eager_trace.json.gz"))["idle_host_code"].gain

@@ -190,6 +190,7 @@ def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -
 @pytest.mark.parametrize(
     ("name", "rule", "said"),
     [
+        ("allocator-bad", "idle_memory", "Remove torch.cuda.empty_cache() from the loop"),
         ("anomaly-bad", "small_operators", "torch.autograd.set_detect_anomaly(True)"),
         ("dense_embedding-bad", "computation", "sparse=True"),
         ("float64-bad", "precision", "Convert model and inputs to float32"),
