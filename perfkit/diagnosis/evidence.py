@@ -37,6 +37,7 @@ PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORE
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
 COMPILED_CODE = re.compile(r"\(dynamo_timed\)|^Torch-Compiled Region|^CompiledFunction|^triton_(?:poi|red|per|tem)_")
+OPTIMIZER = re.compile(r"Optimizer\.step#")
 FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
 # Sectors that the L1 cache moves for local memory, where a thread's values go that no register holds, and for global.
@@ -104,7 +105,7 @@ def _pytorch(view: Selection) -> bool:
 def _optimizer_loop(view: Selection) -> bool:
     """The optimizer, inside of PyTorch's range for it, launches a tenth of all kernels or more."""
     of_ops = view.framework
-    ranges = of_ops.ranges[where(of_ops.ranges["name"], re.compile(r"Optimizer\.step#").match)]
+    ranges = of_ops.ranges[where(of_ops.ranges["name"], OPTIMIZER.match)]
     calls = of_ops.api_calls.take((call := started_by(of_ops.kernels, of_ops.api_calls))[call >= 0])
     return len(calls) > 0 and bool((covered_by(calls.assign(dur_ns=1), ranges) > 0).mean() >= TENTH)
 
@@ -160,6 +161,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "python": lambda view: PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view),
     "pytorch": _pytorch,
     "fused_attention": lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
+    "optimizer": lambda view: bool(where(view.framework.ranges["name"], OPTIMIZER.match).any()),
     "optimizer_loop": _optimizer_loop,
     "fused_optimizer": lambda view: bool(where(view.framework.kernels["full_name"], FUSED_OPTIMIZER.search).any()),
     "unfused_attention": lambda view: bool(unfused(view.framework).any()),
