@@ -184,13 +184,13 @@ def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
     for cause, found in (("launch", first), ("cuda_call", loads)):
         for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several
             of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
-            both = intersect(*(union(*ends(frame, None), number) for frame, number in of_thread))
+            both = intersect(*(union(*ends(frame), number) for frame, number in of_thread))
             shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
     return shares, pd.concat([first, loads])
 
 
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
-    loads, steps = (union(*ends(frame, None), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
+    loads, steps = (union(*ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
     both = intersect(loads, steps)
     return bool((both.end - both.start).sum() >= HALF * (loads.end - loads.start).sum())
 
