@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Axis, Int, Intervals, Window, merge, union
+from perfkit.analysis.intervals import Axis, Int, Intervals, Window, ends, merge, union
 from perfkit.schema import stretches
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
@@ -113,8 +113,8 @@ def attributed(
     tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; PARTS, int64
     ns, which add up to the gap, all 0 of an edge or an unattributed gap.
     """
-    ends = (np.where(touched, end, np.append(times, 0)[call]) for times in _ends(api_calls))
-    called, returned = (np.clip(times, start, end) for times in ends)
+    limits = (np.where(touched, end, np.append(times, 0)[call]) for times in ends(api_calls))
+    called, returned = (np.clip(times, start, end) for times in limits)
     parts = np.zeros((len(PARTS), len(start)), np.int64)
     known = ~edge & (call >= 0)
     copying = np.append(where(api_calls["name"], COPY_CALL.match), False)[call]
@@ -154,12 +154,6 @@ def attributed(
     }
 
 
-def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
-    """Return when calls begin and return."""
-    begin = calls["start_ns"].to_numpy()
-    return begin, begin + calls["dur_ns"].to_numpy()
-
-
 def _explained(
     start: Int,
     called: Int,
@@ -175,9 +169,9 @@ def _explained(
     """
     tables, groups = zip(*around, strict=True)
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))
-    axis = Axis.over(threads, start, returned, *chain(*map(_ends, tables)))
+    axis = Axis.over(threads, start, returned, *chain(*map(ends, tables)))
     on_cpu, named, in_system = (
-        placed(*(axis.at(group, times) for times in _ends(frame))) for frame, group in zip(tables, groups, strict=True)
+        placed(*(axis.at(group, times) for times in ends(frame))) for frame, group in zip(tables, groups, strict=True)
     )
     first, last, until = axis.at(of_wait, start), axis.at(of_wait, called), axis.at(of_wait, returned)
     # What is inside the first, the first or second, the first to third, ... of the details.
@@ -267,7 +261,7 @@ def placed(start: Int, end: Int) -> Placed:
 
 def on_one_axis(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[tuple[Int, Int]]:
     """Return start and end of the rows of several tables on an axis of the groups that `columns` tell apart."""
-    groups, times = numbered_together(frames, columns), [_ends(frame) for frame in frames]
+    groups, times = numbered_together(frames, columns), [ends(frame) for frame in frames]
     axis = Axis.over(1 + int(max(group.max(initial=0) for group in groups)), *chain(*times))
     for group, (start, end) in zip(groups, times, strict=True):
         group *= axis.span  # in place: each copy of a long column costs more than the sum
@@ -364,7 +358,12 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
 
 def is_launch(name: str) -> bool:
     """Tell whether a call puts a kernel, graph, copy or memset on the GPU."""
-    return VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
+    return is_kernel_launch(name) or COPY_CALL.match(name) is not None
+
+
+def is_kernel_launch(name: str) -> bool:
+    """Tell whether a call puts a kernel or a graph on the GPU."""
+    return VARIANT.sub("", name) in LAUNCH_CALLS
 
 
 def is_graph_launch(name: str) -> bool:
@@ -416,8 +415,8 @@ def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) ->
             places = (_place(distinct, v) for v in values)
             codes = [code * len(distinct) + place for code, place in zip(codes, places, strict=True)]
     present = _distinct(codes)
-    ends = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
-    return [np.repeat(_place(present, code), end) for code, end in zip(codes, ends, strict=True)]
+    lengths = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
+    return [np.repeat(_place(present, code), length) for code, length in zip(codes, lengths, strict=True)]
 
 
 def _place(distinct: Int, values: Int) -> Int:

@@ -92,7 +92,7 @@ def detect(
     # What threads write that launch kernels; what all do where none is known.
     writing = _named([OS_CALLS.check(os_calls)], WRITING.match)
     called = API_CALLS.check(api_calls)["name"]
-    kernel = causes.where(called, lambda name: causes.is_launch(name) and not causes.COPY_CALL.match(name))
+    kernel = causes.where(called, causes.is_kernel_launch)
     threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
     writing = writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
     others = _named(functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name))

@@ -13,16 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import (
-    CAUSES,
-    DETAILS,
-    PARTS,
-    attributed,
-    members,
-    migrated,
-    numbered_together,
-    started_by,
-)
+from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, attributed, members, migrated, numbered_together, started_by
 from perfkit.analysis.grouping import counted, numbered
 from perfkit.analysis.intervals import Axis, Int, Windows, devices, ends, share, spans
 from perfkit.schema import Column, Table

@@ -233,7 +233,7 @@ def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     return kept.reset_index(drop=True)
 
 
-def ends(frame: pd.DataFrame, window: Windows | None) -> tuple[Int, Int]:
+def ends(frame: pd.DataFrame, window: Windows | None = None) -> tuple[Int, Int]:
     """Return start and end of every row, int64 ns, cut at the window's edges; ``end <= start`` outside of it."""
     start = frame["start_ns"].to_numpy()
     end = start + frame["dur_ns"].to_numpy()

@@ -113,6 +113,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     by_id = figures(view, peaks=peaks)
     told, uneven = launching.launch_causes(view, by_id), gpus.idle_causes(view)
     told |= {cause: told.get(cause, 0.0) + share for cause, share in uneven.items()}
+    told["host_code"] = told.get("host_code", 0.0) + framework.compiling(view)[0]
     unsorted = [
         *launching.launch_findings(view, by_id),
         *system.findings(view, by_id, told, warming.start_up(view)[0]),

@@ -29,6 +29,7 @@ from perfkit.diagnosis.replayed import SLOWED, slowed
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
+from perfkit.diagnosis.tiles import readings
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
@@ -37,6 +38,7 @@ from perfkit.selection import Selection
 HALF, BUSY, NEAR_ROOF, WORKING, NOTABLE = 0.5, 0.9, 0.6, 0.3, 0.1
 CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
 SLOWER = f"PyTorch's profiler makes launching up to {SLOWED} times as slow"
+FEW_READINGS = 10  # of a log (convention)
 MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
@@ -124,6 +126,11 @@ def _video(view: Selection, _: Known, finding: Finding) -> str:
     return f"the video {str(busy.idxmax()).partition('_')[0]} works for {percent(busy.max())} of the time"
 
 
+def _few_readings(view: Selection, _: Known, finding: Finding) -> str:
+    count = readings(view)
+    return f"the log holds only {count} reading{'s' * (count > 1)} of the GPU" if count < FEW_READINGS else ""
+
+
 def _uneven(view: Selection, _: Known, finding: Finding) -> str:
     share = waiting(view)
     return f"for {percent(share)} of the time GPUs wait for another GPU, not for the links" if share >= NOTABLE else ""
@@ -140,11 +147,8 @@ def _unlike(view: Selection, _: Known, finding: Finding) -> str:
 
 def _once(view: Selection, _: Known, finding: Finding) -> str:
     """How often state is saved is known from two checkpoints on."""
-    return (
-        ""
-        if len(distances(view))
-        else "no rank saves twice in this recording, so perfkit does not know how often it saves"
-    )
+    unknown = "no rank saves twice in this recording, so perfkit does not know how often it saves"
+    return "" if len(distances(view)) else unknown
 
 
 def _irregular(view: Selection, _: Known, finding: Finding) -> str:
@@ -199,6 +203,8 @@ CHECKS: dict[str, Check] = {
     ),
     "clock_kept": _clock_kept,
     "video_engine": _video,
+    "few_readings": _few_readings,
+    "no_kernel": _share("no kernel ran in the log: perhaps no program used the GPU", "log_gpu_busy_frac", below=1e-9),
     "by_design": _by_design,
     "uneven": _uneven,
     "unlike": _unlike,

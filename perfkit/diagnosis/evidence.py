@@ -15,18 +15,18 @@ from perfkit.analysis import steps
 from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import covered_by, started_by, where
 from perfkit.analysis.intervals import cut
-from perfkit.analysis.kernels import mixed
+from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.diagnosis.finding import HORIZONS, kept
-from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats
 from perfkit.diagnosis.kernels import points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
-from perfkit.diagnosis.speed import CONVERSION, few, operated
-from perfkit.diagnosis.system import matrix_frac
+from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
 from perfkit.diagnosis.timeline import detected
+from perfkit.names.families import family
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
 
@@ -36,6 +36,9 @@ COMPILED = ("cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "NCCL", "TensorRT-LLM", "
 PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
+COMPILED_CODE = re.compile(r"\(dynamo_timed\)|^Torch-Compiled Region|^CompiledFunction|^triton_(?:poi|red|per|tem)_")
+OPTIMIZER = re.compile(r"Optimizer\.step#")
+FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
 # Sectors that the L1 cache moves for local memory, where a thread's values go that no register holds, and for global.
 SECTORS = re.compile(r"l1tex__t_sectors_pipe_lsu_mem_(local|global)_op_(?:ld|st)\.sum")
@@ -50,12 +53,6 @@ def _share(part: pd.Series, of: pd.Series) -> float:
 def _over_link(view: Selection) -> pd.DataFrame:
     copies = cut(view.copies, view.window)
     return copies[copies["direction"].isin(LINK)]
-
-
-def _pinned(view: Selection) -> bool:
-    """Almost all bytes were copied from or to pinned memory."""
-    copies = _over_link(view)
-    return _share(copies["src_memory"].eq("pinned") | copies["dst_memory"].eq("pinned"), copies["bytes"]) >= MOST
 
 
 def _reduced(view: Selection) -> bool:
@@ -77,35 +74,23 @@ def _of_libraries(kernels: pd.DataFrame, libraries: Iterable[str]) -> pd.Series:
     return pd.Series(of_name, kernels.index)
 
 
-def _library_kernels(view: Selection) -> bool:
-    """Half of the kernels' time is spent in libraries that come compiled."""
-    kernels = _measured(view)
-    return _share(_of_libraries(kernels, COMPILED), kernels["dur_ns"]) >= HALF
+def _no_matrix(view: Selection) -> bool:
+    """Matrix work takes under a tenth of the kernels' time; without kernels, of the measured launches' time."""
+    kernels = cut(view.kernels, view.window) if len(view.kernels) else view.launches
+    matrix = pd.Series(where(kernels["full_name"], lambda name: family(name) in MATRIX_FAMILIES))
+    return len(kernels) > 0 and _share(matrix, kernels["dur_ns"]) < TENTH
 
 
-def _full_grid(view: Selection) -> bool:
-    """Half of the measured time belongs to launches whose grid fills the GPU at least once."""
-    split = points(view).drop_duplicates(["rank", "gpu", "launch"])
-    return _share(split["waves"] >= 1, split["dur_ns"]) >= HALF
-
-
-def _full_occupancy(view: Selection) -> bool:
-    """Almost all warps that the SMs can hold are there, by the launches' time."""
-    known = view.launches.dropna(subset=["achieved_occupancy_frac"])
-    return len(known) > 0 and bool(np.average(known["achieved_occupancy_frac"], weights=known["dur_ns"]) >= MOST)
+def _occupied(view: Selection, occupancy: str) -> bool:
+    """An occupancy of the launches, weighted by time, is almost all that the SMs can hold."""
+    known = view.launches.dropna(subset=[occupancy, "dur_ns"])
+    return bool(known["dur_ns"].sum()) and bool(np.average(known[occupancy], weights=known["dur_ns"]) >= MOST)
 
 
 def _spills(view: Selection) -> bool:
     """Half of what the L1 cache moves for global and local memory is local: spilled registers, arrays of a thread."""
     of_memory = view.counters["metric"].astype("string").str.extract(SECTORS, expand=False)
     return _share(of_memory.eq("local").fillna(False), view.counters["value"].where(of_memory.notna(), 0)) >= HALF
-
-
-def _occupied(view: Selection) -> bool:
-    """The launches may have almost all warps that the SMs hold, weighted by time."""
-    launches = view.launches.dropna(subset=["theoretical_occupancy_frac", "dur_ns"])
-    time = launches["dur_ns"]
-    return bool(time.sum()) and float((launches["theoretical_occupancy_frac"] * time).sum() / time.sum()) >= MOST
 
 
 def _pytorch(view: Selection) -> bool:
@@ -120,7 +105,7 @@ def _pytorch(view: Selection) -> bool:
 def _optimizer_loop(view: Selection) -> bool:
     """The optimizer, inside of PyTorch's range for it, launches a tenth of all kernels or more."""
     of_ops = view.framework
-    ranges = of_ops.ranges[where(of_ops.ranges["name"], re.compile(r"Optimizer\.step#").match)]
+    ranges = of_ops.ranges[where(of_ops.ranges["name"], OPTIMIZER.match)]
     calls = of_ops.api_calls.take((call := started_by(of_ops.kernels, of_ops.api_calls))[call >= 0])
     return len(calls) > 0 and bool((covered_by(calls.assign(dur_ns=1), ranges) > 0).mean() >= TENTH)
 
@@ -137,10 +122,14 @@ def _of_mpi(view: Selection, pattern: str) -> bool:
     return len(calls) > 0 and _share(calls["name"].str.contains(pattern, case=False), calls["share_frac"]) >= HALF
 
 
-def _far_card(view: Selection) -> bool:
-    """NCCL found the network cards behind a host bridge or another processor."""
-    links = view.run.links
-    return bool(links["path"].isin(["PHB", "NODE", "SYS"])[where(links["transport"], re.compile("NET/").match)].any())
+def _without_tf32(view: Selection, family: str) -> bool:
+    """A tenth of the matrix work runs in float32 in kernels of a family, and none of these in TF32: it is off.
+
+    Where both run, TF32 is allowed, and the library chose float32 for these shapes.
+    """
+    shares = formats(view).astype({"format": str})
+    share = shares[shares["family"].eq(family)].groupby("format")["share_frac"].sum()
+    return not is_amd(view) and "tf32" not in share and share.get("fp32", 0.0) >= TENTH
 
 
 def _takes(view: Selection, pattern: str) -> bool:
@@ -150,15 +139,21 @@ def _takes(view: Selection, pattern: str) -> bool:
 
 
 FACTS: dict[str, Callable[[Selection], bool]] = {
-    "pinned": _pinned,
+    # Almost all bytes were copied from or to pinned memory.
+    "pinned": lambda view: (
+        _share((c := _over_link(view))[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1), c["bytes"]) >= MOST
+    ),
     "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
     "reduced": _reduced,
-    "no_matrix": lambda view: (1.0 if (share := matrix_frac(view)) is None else share) < TENTH,
-    "library_kernels": _library_kernels,
-    "full_grid": _full_grid,
-    "full_occupancy": _full_occupancy,
+    "no_matrix": _no_matrix,
+    "library_kernels": lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,
+    # Half of the measured time belongs to launches whose grid fills the GPU at least once.
+    "full_grid": lambda view: (
+        _share((p := points(view).drop_duplicates(["rank", "gpu", "launch"]))["waves"] >= 1, p["dur_ns"]) >= HALF
+    ),
+    "full_occupancy": lambda view: _occupied(view, "achieved_occupancy_frac"),
     "spills": _spills,
-    "occupied": _occupied,
+    "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
     "few_blocks_of_library": lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")
     ),
@@ -166,7 +161,10 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "python": lambda view: PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view),
     "pytorch": _pytorch,
     "fused_attention": lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
+    "optimizer": lambda view: bool(where(view.framework.ranges["name"], OPTIMIZER.match).any()),
     "optimizer_loop": _optimizer_loop,
+    "fused_optimizer": lambda view: bool(where(view.framework.kernels["full_name"], FUSED_OPTIMIZER.search).any()),
+    "unfused_attention": lambda view: bool(unfused(view.framework).any()),
     "uncapturable": lambda view: bool(uncapturable(view)),
     "conversions": lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
     "inference": _inference,
@@ -176,14 +174,27 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
         > HALF * names.str.startswith(ENGINE).sum()
         > 0
     ),
-    "compiling": lambda view: any("(dynamo_timed)" in str(name) for name in view.framework.ops["name"].unique()),
+    # What torch.compile does, or did before: its phases, its calls and the kernels of its compiler.
+    "compiled": lambda view: any(
+        where(table[column], COMPILED_CODE.search).any()
+        for table, column in ((view.framework.ops, "name"), (view.framework.kernels, "full_name"))
+    ),
     "float64": lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
+    "float32_products": lambda view: _without_tf32(view, "gemm"),
+    "float32_convolutions": lambda view: _without_tf32(view, "convolution"),
+    "before_ampere": lambda view: capability(view) < AMPERE,
+    "before_volta": lambda view: capability(view) < VOLTA,
+    "volta": lambda view: VOLTA <= capability(view) < AMPERE,
     "sorts": lambda view: _takes(view, "aten::(?:arg|m)?sort"),
     "concatenates": lambda view: _takes(view, "aten::cat"),
     "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
     "one_gpu": lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
-    "far_card": _far_card,
+    "call_paths": lambda view: len(view.run.calltree) > 0,
+    # NCCL found the network cards behind a host bridge or another processor.
+    "far_card": lambda view: bool(
+        (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], re.compile("NET").match)].any()
+    ),
     "links": lambda view: bool(view.run.links["transport"].notna().any()),
     "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
     "mpi": lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,

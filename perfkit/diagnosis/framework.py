@@ -13,7 +13,7 @@ nothing.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,19 @@ from numpy.typing import NDArray
 from perfkit import hardware
 from perfkit.analysis import communication, flops, host, memory, operators, steps, timeline
 from perfkit.analysis import kernels as analysis_kernels
-from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, is_launch, is_memory, on_one_axis, where
+from perfkit.analysis.causes import (
+    DATA_LOADING,
+    covered_by,
+    is_kernel_launch,
+    is_memory,
+    on_one_axis,
+    started_by,
+    where,
+)
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, subtract, total, union
+from perfkit.analysis.operators import totals
+from perfkit.analysis.operators.totals import ENGINE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
@@ -43,10 +53,17 @@ PRECISIONS = {
     "fp64": ("fp64_tensor", "fp64"),
 }
 WORDS = re.compile(r"tokeni[sz]|preprocess|collate|augment|imdecode|jpeg|image\.open|transforms?[/\\.]", re.IGNORECASE)
+COMPILER = re.compile(r"\(dynamo_timed\)")  # what PyTorch notes of the phases of torch.compile
+# Operators of forward passes; no gradient's formula is one of them.
+FORWARD = re.compile(
+    r"aten::(?:linear|conv[123]d|(?:layer|group|batch)_norm|scaled_dot_product_attention|gelu|silu|relu_?|dropout_?|embedding)"
+)
 PLACE = ["rank", "process", "thread"]
 Bool = NDArray[np.bool_]
 NOTABLE = 0.1
+IN_OPS = "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps"
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
+VOLTA, AMPERE = 7.0, 8.0  # compute capability of the first with tensor cores, and with bfloat16 and TF32 in them
 FEWEST_STEPS, NEARLY_ALL, LITTLE = 8, 0.9, 0.01  # steady steps; share of them; of the peak in all (conventions)
 
 NO_TIME = "memory costs no time until it is full; then the program fails"
@@ -113,6 +130,11 @@ def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
 def formats(view: Selection) -> pd.DataFrame:
     """Return `kernels.precision` of a selection."""
     return analysis_kernels.precision(view.ops, view.kernels, view.api_calls, window=view.window)
+
+
+def capability(view: Selection) -> float:
+    """Return the lowest compute capability of the GPUs; NaN where none is recorded, as of AMD's."""
+    return float(pd.to_numeric(view.devices["compute_capability"].astype(str), errors="coerce").min())
 
 
 @kept
@@ -276,9 +298,78 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         share = preparing(view) if idle >= NOTABLE else None
         if share and share.value >= NOTABLE:  # case 4: the CPU prepares data while the GPU has nothing to do
             title = f"Data preparation on the CPU keeps the GPU idle {share.text} of the time"
+            title += " since the first step began" if lead else ""
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
             gain = removing(share.value, AT_MOST, idle=idle)
             yield tell("preparation", title, level, text, (share,), gain)
+        yield from _compilation(view, known)
+        yield from _recomputation(view, known)
+
+
+def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """The steady steps compile: shapes or types change, and torch.compile makes kernels for each of them."""
+    idle, working = compiling(view)
+    if (share := idle + working) < NOTABLE or "idle_frac" not in known:
+        return
+    steady = steps.steady(detected(view))
+    count = int((covered_by(steady, view.ops[where(view.ops["name"], COMPILER.search)]) > 0).sum())
+    definition = "share of the span: idle time while torch.compile works in steady steps, and kernels that it launches"
+    figure = Figure("compilation_frac", "Compiling", share, "1", definition, IN_OPS)
+    text = f"torch.compile compiles in {count} of {len(steady)} steady steps. " if len(steady) else ""
+    text += f"The GPU is idle for {percent(idle)} of the time then, and runs trials of kernels for {percent(working)}."
+    gain = removing(share, "best case: the run saves all of this time", idle=known["idle_frac"].value + working)
+    gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)  # each of them, so more than warm-up
+    title = f"torch.compile compiles for {figure.text} of the time"
+    yield tell("compilation", title, severity(share), text, (figure, known["idle_frac"]), gain)
+
+
+@kept
+def compiling(view: Selection) -> tuple[float, float]:
+    """Return `_spent` of what torch.compile does in the steady steps, in the whole run where none is known."""
+    ops = view.framework.ops
+    phases, steady = ops[where(ops["name"], COMPILER.search)], steps.steady(detected(view))
+    return _spent(view.framework, phases[covered_by(phases, steady) > 0] if len(steady) else phases)
+
+
+def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Activations are computed again in the backward pass, though half of the memory or more is free."""
+    again, count, most = _again(view)
+    share, peak = sum(_spent(view, again)), known.get("memory_peak_bytes")
+    capacity = float(view.devices["memory_bytes"].fillna(0).max()) if len(view.devices) else 0.0
+    if share < NOTABLE or "idle_frac" not in known or (peak and 2 * peak.value > capacity):
+        return
+    definition = "share of the span: idle time while forward operators run in the backward pass, and their kernels"
+    figure = Figure("recomputation_frac", "Recomputing", share, "1", definition, IN_OPS)
+    text = f"In the backward pass {count:,} operators of the forward pass run again, most often {most}."
+    text += f" At most {peak.text} of the GPU's {size(capacity)} are allocated." if peak else ""
+    title = f"Recomputed activations take {figure.text} of the time"
+    gain = removing(share, f"{AT_MOST}; the activations need memory in return", idle=known["idle_frac"].value)
+    yield tell("recomputation", title, severity(share), text, (figure,), gain)
+
+
+def _again(view: Selection) -> tuple[pd.DataFrame, int, str]:
+    """Return the backward pass by node until its last forward operator, the number of these, and the most frequent."""
+    ops, nodes = view.ops, where(view.ops["name"], lambda name: name.startswith(ENGINE))
+    ops = ops[ops["thread"].isin(ops["thread"][nodes].unique())]  # threads of the backward pass
+    forward = np.flatnonzero(where(ops["name"], FORWARD.fullmatch))
+    if not len(forward):
+        return ops.iloc[:0], 0, ""
+    around = totals.node_around(totals.parents(ops), where(ops["name"], lambda name: name.startswith(ENGINE)), forward)
+    forward, around = forward[around >= 0], around[around >= 0]
+    start, last = (ops["start_ns"].to_numpy(copy=True) for _ in range(2))
+    np.maximum.at(last, around, start[forward] + ops["dur_ns"].to_numpy()[forward])
+    names = ops["name"].take(forward).astype(str).value_counts()
+    return ops.assign(dur_ns=last - start)[last > start], len(forward), str(next(iter(names.index), ""))
+
+
+def _spent(view: Selection, spans: pd.DataFrame) -> tuple[float, float]:
+    """Return the share of the GPUs' time that is idle in spans of the CPU, and that of kernels launched in them."""
+    calls, kernels, span = view.api_calls, view.all_kernels, span_ns(view)
+    if spans.empty or not span:
+        return 0.0, 0.0
+    call = started_by(kernels, calls)
+    inside = np.append(covered_by(calls.assign(dur_ns=1), spans, PLACE) > 0, False)[call]
+    return _idle_share(view, spans, spans.iloc[:0]) or 0.0, float(kernels["dur_ns"].to_numpy()[inside].sum() / span)
 
 
 def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -321,8 +412,7 @@ def preparing(view: Selection) -> Figure | None:
     parts = [part.astype({"name": "string"}) for part in parts]
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     # Not those in which their thread launches a kernel.
-    kernel = where(view.api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
-    launches = view.api_calls[kernel]
+    launches = view.api_calls[where(view.api_calls["name"], is_kernel_launch)]
     edges, (moments, _) = on_one_axis([named, launches], PLACE)
     first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
     named = named[first >= last]
@@ -336,7 +426,7 @@ def preparing(view: Selection) -> Figure | None:
     definition += "; the span begins with the first step" if _lead_ns(view).any() else ""
     longest = str(named.groupby("name")["dur_ns"].sum().idxmax())
     label = f"Idle while preparing data ({printable(longest, 60)})"
-    return Figure("preparing_idle_frac", label, share, "1", definition, "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps")
+    return Figure("preparing_idle_frac", label, share, "1", definition, IN_OPS)
 
 
 def _loaders(view: Selection) -> pd.DataFrame:

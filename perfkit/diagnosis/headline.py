@@ -80,8 +80,9 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """
 
     def order(finding: Finding) -> tuple[bool, bool, float, int]:
-        doubt = CONFIDENCES.index(finding.confidence)
-        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -_weight(finding), doubt
+        doubt, saved = CONFIDENCES.index(finding.confidence), achievable(finding.gain)
+        saved = min(saved, NOTABLE) if finding.rule == "computation" else saved
+        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saved, doubt
 
     return sorted(findings, key=order)
 
@@ -90,11 +91,6 @@ def leading(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings as `ranked`, but not what saves less than 1 % of the time, unless it is all there is."""
     order = ranked(findings)
     return [f for f in order if not 1 < f.gain.high < LEAST] or order[:1]
-
-
-def _weight(finding: Finding) -> float:
-    saved = achievable(finding.gain)
-    return min(saved, NOTABLE) if finding.rule == "computation" else saved
 
 
 def _hides(finding: Finding) -> bool:
@@ -150,7 +146,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     first = most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
-        share = percent(first.gain.share) if first.gain.share else ""
+        share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
         part = f": {share} " if share and share != figures["idle_frac"].text else " "
         part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
         said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
@@ -252,7 +248,10 @@ def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain
             "Largest loss", percent(most.gain.share or most.evidence[0].value), theme(most.rule), most.evidence[0]
         )
     if gain and gain.is_known and gain.high >= LEAST:
-        yield Tile("Possible gain", *_gain(gain))
+        value, note = (f"up to {gain.best}", "best case, all findings fixed")
+        if gain.low >= LEAST:
+            value, note = gain.likely, f"likely, all findings fixed; best case {gain.best}"
+        yield Tile("Possible gain", value, note)
 
 
 def theme(rule: str) -> str:
@@ -263,13 +262,6 @@ def theme(rule: str) -> str:
     """
     words = rule.removeprefix("idle_").removeprefix("paths_").replace("_", " ")
     return re.sub(r"\b(gpu|mfu|cuda)\b", lambda found: found[1].upper(), words)
-
-
-def _gain(gain: Gain) -> tuple[str, str]:
-    """Return the value and the remark of the tile of gains."""
-    if gain.low < LEAST:
-        return f"up to {gain.best}", "best case, all findings fixed"
-    return gain.likely, f"likely, all findings fixed; best case {gain.best}"
 
 
 def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:

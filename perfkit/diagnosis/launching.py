@@ -21,7 +21,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
-from perfkit.diagnosis.replayed import saving, uncapturable
+from perfkit.diagnosis.replayed import PAUSE_NS, saving, uncapturable
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
@@ -38,7 +38,6 @@ TITLES = {
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
-PAUSE_NS = 1_000_000
 LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
 CAUSES = ("launch", "host_code")
 PAUSES = {
@@ -189,7 +188,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     origin = next((str(most[c]) for c in ("outermost", "operator", "api") if pd.notna(most[c])), "a call")
     line = f" at {printable(most['line'], 120)}" if pd.notna(most["line"]) else ""
     title = f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} of the time"
-    where_most = f"{int(most['count'])} by {printable(origin, 80)}{line}"
+    where_most = f"{int(most['count']):,} by {printable(origin, 80)}{line}"
     text = f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST, idle=known["idle_frac"].value)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import COPY_CALL, is_launch, on_one_axis, started_by, where
+from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, where
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.whatif import Prepared, Replay
@@ -24,7 +24,7 @@ from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.timeline import STEADY, busy, detected, of_steps
+from perfkit.diagnosis.timeline import STEADY, busy, detected, idle_gaps, of_steps
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
@@ -48,9 +48,13 @@ DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what doe
 PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
 SLOWED = 2.7  # times as long a CPU takes to launch under PyTorch's profiler: measured 1.4 to 2.7 (data/README.md, H200)
+# What the profiler takes at least to time and store an operator or a call, as a share of a median call that launches on
+# the same CPU: 0.38 to 1.1 were measured where launches held the GPU up (H200). Half of it is for shapes: a record took
+# 1.0 µs without and 2.0 µs with them on a CPU.
+RECORD, PAUSE_NS = 0.25, 1_000_000
 FASTER = f"without the profiler the CPU may launch up to {SLOWED} times as fast"
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
-NOTABLE_ERROR = 0.01  # of a replay without a change
+NOTABLE_ERROR = LITTLE = 0.01  # of a replay without a change; of the time
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
 # Findings whose remedy makes the kernels themselves shorter.
@@ -96,6 +100,27 @@ def slowed(view: Selection) -> float:
 
 
 @kept
+def recording(view: Selection) -> float:
+    """Return the share of the time that the framework's profiler takes at least while the GPU waits for the CPU.
+
+    Of each record of an operator or a call on a thread that launches, in gaps under 1 ms: records that are made while
+    the GPU works may cost nothing, and those in longer gaps belong to what no graph shortens.
+    """
+    gaps, calls, ops = idle_gaps(view), view.api_calls, view.framework.ops
+    gpus = busy(view)
+    launches = calls[where(calls["name"], is_kernel_launch)]
+    if slowed(view) == 1 or gaps is None or launches.empty or gpus["rank"].duplicated().any():
+        return 0.0
+    gaps = gaps[gaps["dur_ns"] < PAUSE_NS]
+    made = (each[each["thread"].isin(launches["thread"].unique())] for each in (ops, calls))
+    (first, last), *starts = on_one_axis([gaps, *made], ["rank"])
+    moments = np.sort(np.concatenate([start for start, _ in starts]))
+    count = int((np.searchsorted(moments, last) - np.searchsorted(moments, first)).sum())
+    record = RECORD if ops["shapes"].notna().any() else RECORD / 2
+    return float(record * launches["dur_ns"].median() * count / gpus["span_ns"].sum())
+
+
+@kept
 def uncapturable(view: Selection) -> str:
     """Return which calls no CUDA graph can contain, empty where they leave the launches of a step nearly together.
 
@@ -106,7 +131,7 @@ def uncapturable(view: Selection) -> str:
     if found.empty or calls.empty:
         return ""
     staged = started_by(copies[copies["direction"].eq("H2D") & copies["src_memory"].eq("pageable")], calls)
-    launches = calls[where(calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))]
+    launches = calls[where(calls["name"], is_kernel_launch)]
     first, last = found["start_ns"].min(), (found["start_ns"] + found["dur_ns"]).max()
     inside = [synchronisations(of_ops), calls.take(staged[staged >= 0])]
     inside = [each[each["start_ns"].between(first, last)] for each in inside]
@@ -148,12 +173,10 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     model = f"a simulation with {words} takes {' to '.join(times)} instead of {duration(replay.measured_ns)}"
     model += f" (without the change it is off by {percent(error)})" if error >= NOTABLE_ERROR else ""
     if of_part:
-        model += (
-            f". It covers only steps {of_part.first:,} to {of_part.last:,} of {of_part.of_steps:,} steady "
-            "steps: their length and their time in each kind of kernel and copy differ by at most "
-            f"{percent(of_part.apart_frac)} of a step, "
-            f"and steady steps are {percent(of_part.share_frac)} of the time"
-        )
+        model += f". It covers only steps {of_part.first:,} to {of_part.last:,} of {of_part.of_steps:,} steady "
+        model += "steps: their length and their time in each kind of kernel and copy differ by at most "
+        model += f"{percent(of_part.apart_frac)} of a step, "
+        model += f"and steady steps are {percent(of_part.share_frac)} of the time"
     if LOADING in changes:  # loading overlaps at most with the work of the steps, and still takes its time
         slower = _replayed(view, changes=tuple(ONE_WORKER if change == LOADING else change for change in changes))
         low = 1.0 if isinstance(slower, str) else min(low, _range(slower, of_part)[0])
@@ -162,7 +185,10 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     if any(isinstance(change, whatif.Launches) for change in changes):
         why = uncapturable(view) if whatif.Synchronisations() not in changes else ""
         low = 1.0 if why else 1 + IN_GRAPHS * (low / slowed(view) - 1)
+        taken = recording(view)
         cost = "graphs cost time" + (f", and {FASTER}" if slowed(view) > 1 else "")
+        cost += f", whose records take at least {percent(taken)} of the time" if taken >= LITTLE else ""
+        high, bound = high * (1 - taken), replace(bound, high=max(bound.high * (1 - taken), 1.0))
         model += f" ({why or f'{percent(IN_GRAPHS)} of this is likely: {cost}'})"
     # Only what the host does in named ranges is taken out of a replay whole; other changes leave some of their cost.
     is_whole = all(isinstance(change, whatif.Host) for change in changes)

@@ -32,7 +32,7 @@ from perfkit.analysis.monitoring.alignment import aligned, on
 from perfkit.analysis.monitoring.readings import readings
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.framework import formats, gpu_time, peak
+from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak
 from perfkit.diagnosis.replayed import within
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
@@ -229,10 +229,8 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
     taken = Figure("few_blocks_frac", "Kernels of few blocks", share, "1", definition, "KERNELS, DEVICES")
     definition = "share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"
     part = Figure("few_blocks_sm_frac", "SMs it can use", found.blocks / found.sms, "1", definition, "KERNELS, DEVICES")
-    text = (
-        f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
-        f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
-    )
+    text = f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
+    text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
     title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
     gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
     yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
@@ -263,10 +261,8 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     exposed = Figure("migration_frac", "Page migrations, no kernel", alone, "1", definition, "COPIES, KERNELS")
     definition = "share of the span during which the driver moved pages of unified memory while kernels ran"
     hidden = Figure("migration_beside_frac", "Page migrations, kernels run", beside, "1", definition, "COPIES, KERNELS")
-    text = (
-        f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} of the time and "
-        f"for {hidden.text} while kernels run. These kernels may wait for the pages."
-    )
+    text = f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} of the time and "
+    text += f"for {hidden.text} while kernels run. These kernels may wait for the pages."
     title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
     reason = "best case: the run saves this time; worst case: none, because kernels do not wait for the pages"
     gain = removing(alone + beside, reason)
@@ -412,7 +408,7 @@ def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> 
 def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selection | None) -> Iterator[Finding]:
     shares = formats(view)
     found, kernels = analysis_kernels.mixed(shares), cut(view.kernels, view.window)
-    if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum():
+    if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum() or capability(view) < VOLTA:
         return
     figure = known["reduced_precision_frac"]
     told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
@@ -421,12 +417,9 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
     part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
     text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
     matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
-    left = _left_on_tensor_cores(view, str(shares["format"].iloc[0]))
-    what = (
-        "the run saves the time of the matrix work"
-        if not left
-        else (f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks")
-    )
+    left, by = _left_on_tensor_cores(view, shares)
+    what = f"the matrix work takes {percent(left)} of its present time{by}"
+    what = what if left else "the run saves the time of the matrix work"
     gain, level = _removing(view, known, matrix, what, left=left)
     if double:
         title = f"Most of the matrix work runs in float64, {figure.text} in 16 or 8 bits"
@@ -450,14 +443,21 @@ def _staged(view: Selection) -> float:
     return float(view.api_calls["dur_ns"].to_numpy()[np.unique(call[call >= 0])].sum() / span_ns(view))
 
 
-def _left_on_tensor_cores(view: Selection, precision: str) -> float:
-    """Return the peak in a precision over the one of tensor cores in 16 bits, 0 where the data sheet is not known."""
+def _left_on_tensor_cores(view: Selection, shares: pd.DataFrame) -> tuple[float, str]:
+    """Return the part of its time that matrix work takes on tensor cores in 16 bits, and by what, as words.
+
+    By format it is the ratio of the data sheet's peaks, 0 where none is known. What has 16 bits already stays.
+    """
     names = view.devices["name"].unique()
     sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
     rates = sheet.flops_per_s if sheet else {}
     best = max(rates.get("bf16_tensor", 0.0), rates.get("fp16_tensor", 0.0))
-    used = rates.get("tf32_tensor" if precision == "tf32" else precision, 0.0)
-    return min(used / best, 1.0) if best else 0.0
+    left = {
+        name: min(rates.get("tf32_tensor" if name == "tf32" else name, 0.0) / (best or math.inf), 1.0)
+        for name in analysis_kernels.FORMATS
+    } | dict.fromkeys(analysis_kernels.REDUCED, 1.0)
+    parts = shares["format"].astype(str).map(left) * shares["share_frac"]
+    return float(parts.sum()), ", the ratio of the data sheet's peaks" if best else ""
 
 
 def _removing(

@@ -22,7 +22,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import rules, tell
 from perfkit.diagnosis.speed import by_operator, operated
@@ -163,14 +163,12 @@ def _inside_operator(view: Selection, rows: pd.DataFrame) -> str:
 def _finding(
     rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float, once: float = 0.0
 ) -> Finding:
-    reason = (
-        "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
-    )
+    most = evidence[0].value - once  # of the whole cause, also where another finding tells a part
+    saved = f"the {percent(most)} with this cause" if most > share else "this time"
+    reason = f"best case: the run saves all of {saved}; worst case: none, because the GPU then waits for something else"
     reason += "" if rules()[rule].change else NOT_REPLAYED
     level = "low" if rule == "idle_edge" else severity(share)
-    gain = removing(
-        evidence[0].value - once, reason, idle=idle
-    )  # of the whole cause, also where another finding tells a part
+    gain = removing(most, reason, idle=idle)
     return tell(rule, title, level, text, evidence, replace(gain, share=share))
 
 
@@ -225,7 +223,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     # memory leaves its pipe idle too.
     named = by_format.loc[by_format["tensor_cores"].eq("yes"), "total_ns"].sum()
     unused = max(without, total if idle_pipe and named < HALF * total else 0)
-    if not span or unused < NOTABLE_THROUGHPUT * span:
+    if not span or unused < NOTABLE_THROUGHPUT * span or capability(view) < VOLTA:
         return
     # Where operators are there and name full precision, the rule on number formats says it already.
     if not view.framework.ops.empty and analysis_kernels.mixed(formats(view.framework)).active is False:
@@ -266,9 +264,5 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
 def matrix_frac(view: Selection) -> float | None:
     """Return the share of the kernel time that is matrix work; None without kernels."""
     kernels = cut(view.kernels, view.window)
-    total = int(kernels["dur_ns"].sum())
-    return (
-        int(kernels.loc[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), "dur_ns"].sum()) / total
-        if total
-        else None
-    )
+    matrix = kernels["dur_ns"].where(kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), 0)
+    return float(matrix.sum() / kernels["dur_ns"].sum()) if kernels["dur_ns"].sum() else None

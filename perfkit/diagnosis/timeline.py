@@ -50,10 +50,7 @@ AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs 
 STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are less than this share of the span
 INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
 METRICS = {
-    "sm_active_frac": (
-        "SM active",
-        "share of cycles in which an SM has a resident warp; average over samples and SMs",
-    ),
+    "sm_active_frac": ("SM active", "share of cycles in which an SM has a resident warp; average over samples and SMs"),
     "tensor_active_frac": ("Tensor pipe active", "share of cycles in which a tensor pipe works; average over samples"),
     "dram_read_frac": ("DRAM read", "share of the peak bandwidth that reads use; average over samples"),
     "dram_write_frac": ("DRAM write", "share of the peak bandwidth that writes use; average over samples"),

@@ -37,11 +37,7 @@ NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
 TESTED = f"95 % interval {100 * MATTERS:g} % away from 1 (Politis, Romano 1992)"
 NAME = 30  # characters of a kernel's in the table
-DECIDED = {
-    BETTER: "Keep it; look for the next bottleneck",
-    WORSE: "Undo it",
-    UNSEEN: "Record more steps, or undo it",
-}
+DECIDED = {BETTER: "Keep it; look for the next bottleneck", WORSE: "Undo it", UNSEEN: "Record more steps, or undo it"}
 COMPARABLE = "Record runs whose steps do the same work"
 PARTS = {
     "idle": "See in 3_system why the GPU waits",

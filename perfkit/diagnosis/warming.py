@@ -22,7 +22,7 @@ import pandas as pd
 
 from perfkit.analysis import steps
 from perfkit.analysis.causes import THREAD, numbered_together, started_by, where
-from perfkit.analysis.intervals import Int, intersect, union
+from perfkit.analysis.intervals import ends, intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps
@@ -184,20 +184,15 @@ def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
     for cause, found in (("launch", first), ("cuda_call", loads)):
         for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several
             of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
-            both = intersect(*(union(*_ends(frame), number) for frame, number in of_thread))
+            both = intersect(*(union(*ends(frame), number) for frame, number in of_thread))
             shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
     return shares, pd.concat([first, loads])
 
 
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
-    loads, steps = (union(*_ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
+    loads, steps = (union(*ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
     both = intersect(loads, steps)
     return bool((both.end - both.start).sum() >= HALF * (loads.end - loads.start).sum())
-
-
-def _ends(frame: pd.DataFrame) -> tuple[Int, Int]:
-    start = frame["start_ns"].to_numpy(np.int64)
-    return start, start + frame["dur_ns"].to_numpy(np.int64)
 
 
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -214,10 +209,11 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     calls = Figure(
         "start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps"
     )
-    text = (
-        f"{count:,} calls load kernels into the GPU, or compile them: first launches that take over {FIRST_TIMES} "
-        "times as long as later ones, and loads of modules. A process pays this once, so a longer run has less of it."
+    calling = (
+        f"{count:,} calls load kernels into the GPU, or compile" if count > 1 else "1 call loads kernels, or compiles"
     )
+    text = f"{calling} them: first launches that take over {FIRST_TIMES} times as long as later ones, and loads of "
+    text += "modules. A process pays this once, so a longer run has less of it."
     if is_same:  # the same time, told once
         told = f"{early[0].explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
         yield replace(early[0], explanation=told, evidence=(*early[0].evidence, share, calls))
@@ -240,9 +236,10 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         definition = definition.replace("time of the", "idle time of the GPU in the", 1)
     share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
     early = found.early["dur_ns"].median()
+    slower = "are slower: their median is" if len(found.early) > 1 else "is slower: it takes"
     text = (
-        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) are slower: their median is "
-        f"{duration(early)} instead of {duration(found.usual_ns)}."
+        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) {slower} {duration(early)} instead of "
+        f"{duration(found.usual_ns)}."
     )
     text += f" As many steady steps would save {percent(excess)} of the time."
     if found.idle_ns is not None:

@@ -153,6 +153,8 @@ PRODUCED: dict[str, Found] = {
     "training_mfu": training(700),
     "training_mfu_suspicious": training(200),
     "training_optimizer": real("monitor/deepspeed_flops_profiler_megatron_gpt.txt"),
+    "compilation": measured("recompile-bad"),
+    "recomputation": measured("recompute-bad"),
 }
 # Gaps whose launch was lost, or waits that no rule about waits tells of; links without a
 # peak, of which no recording says how full they are.

@@ -24,8 +24,8 @@ SPILLING, LATENT = "ncu/eschnett__IndexSpaces.jl__profile.ncu-rep", "ncu/MgMap__
 PIN, MIX = r"[Pp]inned|cudaHostAlloc|pin_memory|Merge small", r"autocast|mixed precision|TF32"
 BLOCK = r"__launch_bounds__|maxrregcount|#pragma|__shared__|128 or 256"
 DISPROVED = {
-    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", r"\{ncu\}|ncu --set", "counters"),
-    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", r"\{ncu\}|ncu --set", "counters"),
+    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "no_matrix"),
+    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "counters"),
     f"ncu/{BERT}": ("latency_bound", BLOCK, "library_kernels"),
     LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", "full_grid"),
     "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep": ("latency_bound", r"Launch enough blocks", "full_grid"),
@@ -61,6 +61,45 @@ def test_spilled_registers_are_known_by_the_sectors_of_local_memory(profiles: Pa
             assert ("16-bit types" in said["memory_bound"], "torch" in said["memory_bound"]) == (True, False)
 
 
+V100 = "torch/HTA__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"
+GP100 = "torch/HTA__with_gpu_user_annotation__step_based_trace_2543932.json.gz"
+
+
+def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> None:
+    """Tensor cores of a V100 know float16 only; a GP100 has none, and neither has TF32."""
+    old, older = (_steps(perfkit.select(perfkit.load(profiles / capture))) for capture in (V100, GP100))
+    assert "with float16" in old["precision"]
+    assert "with bfloat16" not in old["precision"]
+    assert "precision" not in older
+    assert not re.search(
+        "TF32|autocast", "; ".join((old["precision"].replace("torch.autocast with float16", ""), *older.values()))
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "against", "confidence"),
+    [
+        ("nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__dmon.txt", ("only 5 readings", "no kernel ran"), "low"),
+        (
+            "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__idle__query-gpu.csv",
+            ("only 1 reading", "no kernel ran"),
+            "low",
+        ),
+        ("nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__load__query-gpu.csv", ("only 1 reading",), "medium"),
+        ("smi_query__rtx4090_training_run.csv", (), "high"),
+    ],
+)
+def test_few_readings_and_an_idle_gpu_are_little_evidence(
+    log: str, against: tuple[str, ...], confidence: str, profiles: Path
+) -> None:
+    """A log of 1 to 5 lines, of a GPU that no program used, was evidence of high confidence."""
+    (finding,) = diagnosis.findings(perfkit.load(profiles / "monitor" / log))
+    assert confidence == finding.confidence
+    assert len(against) == len(finding.against)
+    assert all(part in why for part, why in zip(against, finding.against, strict=True))
+    assert "call_paths" not in str(finding.advice)
+
+
 @pytest.mark.parametrize(("memory", "size", "present"), [("pinned", 183_000_000, False), ("pageable", 100_000, True)])
 def test_copies_decide_on_pinning_and_merging(memory: str, size: int, present: bool) -> None:
     copied = {"dur_ns": 8 * MS, "bytes": size, "direction": "H2D", "src_memory": memory}
@@ -90,6 +129,21 @@ def test_long_host_code_between_launches_is_not_their_cost(
     assert (against, "low" if against else "high") == (found[rule].against, found[rule].confidence)
     doubted = [f.gain.low for f in found.values() if FIRST_PASS in f.against]
     assert ([1.0, 1.0] if against else []) == doubted  # the waits of the first pass are in doubt, too
+
+
+def test_advice_to_programs_without_pytorch_names_no_part_of_it(profiles: Path) -> None:
+    """OpenACC waits 1,942 times in cuStreamSynchronize, and allocates without a caching allocator."""
+    found = told(perfkit.load(profiles / OPENACC))
+    assert "1,942 by cuStreamSynchronize" in found["synchronisation"].explanation
+    assert "cudaStreamSynchronize" in found["synchronisation"].advice["immediate"][0]
+    assert not re.search("PyTorch|torch|out=", str(found["idle_memory"].advice))
+
+
+def test_a_gain_of_the_whole_cause_says_so(profiles: Path) -> None:
+    """10.6 % of the time is left to this finding, but faster CPU code would shorten the gaps between launches too."""
+    gain = told(perfkit.load(profiles / "torch/TraceLens__b200__eager_trace.json.gz"))["idle_host_code"].gain
+    assert gain.high > 1 / (1 - 0.751)
+    assert "the run saves all of the 75.1 % with this cause" in gain.reason
 
 
 @pytest.mark.parametrize(("vendor", "banned"), [("amd", r"\bncu\b|\bnsys\b"), ("nvidia", "rocprof|gpu=rocm")])

@@ -193,6 +193,7 @@ def test_preparation_gains_the_idle_time_beside_it() -> None:
     assert 4 * 60 / 440 == pytest.approx(share(traces.tokenising(), "preparation"), rel=1e-3)
     marked = traces.tokenising(ranges=ranges(*traces.steps()))
     assert 0.6 == pytest.approx(share(marked, "preparation"), rel=1e-3)
+    assert told(marked)["preparation"].title.endswith("idle 60.0 % of the time since the first step began")
     late = perfkit.select(marked, window=(61 * MS, 500 * MS))  # a window begins where its reader wants it to
     assert 4 * 60 / 439 == pytest.approx(share(late, "preparation"), rel=1e-3)
 

@@ -43,7 +43,7 @@ def test_a_first_step_that_is_slow_on_the_cpu_alone_is_told() -> None:
     of = found["warm_up"]
     assert of.title == "Warm-up takes 42.7 % of the measured time"
     assert ("high", 38 / 89) == (of.severity, pytest.approx(of.evidence[0].value))
-    assert "1 of 5 steps (found by nvtx) are slower: their median is 40.0 ms instead of 1.00 ms" in of.explanation
+    assert "1 of 5 steps (found by nvtx) is slower: it takes 40.0 ms instead of 1.00 ms" in of.explanation
     (idle,) = (finding for rule, finding in found.items() if rule.startswith("idle_"))
     assert "100 % of this time lies in warm-up steps" in idle.against
 
@@ -72,7 +72,7 @@ def test_a_first_step_that_repeats_nothing_is_warm_up(first: str, is_told: bool)
     if is_told:
         of = found["warm_up"]
         assert ("high", pytest.approx(60 / 107.75)) == (of.severity, of.evidence[0].value)
-        assert "1 of 6 steps (found by kernel sequence) are slower: their median is 60.0 ms" in of.explanation
+        assert "1 of 6 steps (found by kernel sequence) is slower: it takes 60.0 ms" in of.explanation
 
 
 @pytest.mark.parametrize(("first", "is_told"), [(12, False), (15, False), (16, True), (30, True)])
@@ -105,6 +105,11 @@ def test_first_launches_that_load_kernels_are_those_of_the_raw_tables() -> None:
     evidence = {figure.id: figure.value for figure in found["warm_up"].evidence}
     assert evidence["start_up_frac"] == pytest.approx(1_709_007_599 / 9_916_211_487, rel=1e-3)
     assert "Loading kernels keeps the GPU idle 17.2 % of the time: 27 calls load" in found["warm_up"].explanation
+
+
+def test_one_call_is_said_in_the_singular(profiles: Path) -> None:
+    trace = profiles / "torch/HTA__alexnet__benchmark_result_2869224_1695835535_trace.json.gz"
+    assert told(perfkit.load(trace))["start_up"].explanation.startswith("1 call loads kernels, or compiles them")
 
 
 def launching(first_ns: int, *, again: int) -> perfkit.Selection:

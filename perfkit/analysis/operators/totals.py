@@ -342,7 +342,7 @@ def backward(
     once = np.unique(group[matched] * len(time) + forward[matched])  # each forward operator counts once in its group
     table["forward_ns"] = sums(rolled_up(time, parent)[once % len(time)], once // len(time), len(table))
     launched = np.flatnonzero(time)
-    around = _around(parent, node, launched)  # what a node runs in it counts without the other nodes within
+    around = node_around(parent, node, launched)  # what a node runs in it counts without the other nodes within
     of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
     table["backward_ns"] = sums(of_node[row], group, len(table))
     table["ratio"] = table["backward_ns"] / table["forward_ns"].where(table["forward_ns"] > 0)
@@ -356,7 +356,7 @@ def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]
     row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
     # The one of the operators `made` that made each of the nodes in `row`, -1 where it is not recorded.
     keys = ["rank", "process", "sequence"]
-    sides = [ops[keys].take(side).assign(within=_around(parent, node, parent[side]) >= 0) for side in (row, made)]
+    sides = [ops[keys].take(side).assign(within=node_around(parent, node, parent[side]) >= 0) for side in (row, made)]
     wanted, there = numbered_together(sides, [*keys, "within"])
     start, number = ops["start_ns"].to_numpy(), ops["sequence"].to_numpy()
     order = np.argsort(start[made], kind="stable")
@@ -372,10 +372,10 @@ def forward_of(ops: pd.DataFrame, op: Int) -> Int:
     node, row, forward = _nodes(ops, parent)
     made = np.full(len(ops) + 1, -1, np.int64)
     made[row] = forward
-    return made[_around(parent, node, op)]
+    return made[node_around(parent, node, op)]
 
 
-def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
+def node_around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
     """Return the innermost node that the operator in each row is or lies in, -1 where there is none."""
     around = np.full(len(row), -1, np.int64)
     for who, at in enclosing(parent, row):
