@@ -1,6 +1,5 @@
 """Launch latency and queue depth, and those of real captures against Nsight Systems."""
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import loaded
 from analysis.spans import span as spanned
 from frames import api_calls, kernels, tuples
-from real import CUT_DOWN, SQLITE, VECTOR_ADD
+from real import CUT_DOWN, SQLITE, VECTOR_ADD, truth_of
 
-import perfkit
 from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth
 
 STATISTICS = {"mean": statistics.mean, "median": statistics.median, "min": min, "max": max, "std": statistics.stdev}
@@ -130,7 +129,7 @@ KEYS |= {"Count": "count", "QCount": "queue_count"}
 
 def both(profiles: Path, capture: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The vendor's cuda_kern_exec_sum and our summary in the same columns and order."""
-    run = perfkit.load(profiles / "nsys" / capture)
+    run = loaded(profiles / "nsys" / capture)
     report = profiles / "golden" / "nsys" / capture.removesuffix(".sqlite") / "cuda_kern_exec_sum.csv"
     columns = {f"{v}{s} (ns)": f"{q}_{n}_ns" for v, q in QUANTITIES.items() for s, n in REAL_STATISTICS.items()}
     vendor = pd.read_csv(report).rename(columns=KEYS | columns)
@@ -157,9 +156,8 @@ def test_summary_equals_cuda_kern_exec_sum(profiles: Path, capture: str) -> None
 
 @pytest.mark.parametrize("capture", [*CAPTURES, VECTOR_ADD])
 def test_latency_of_real_captures(profiles: Path, capture: str) -> None:
-    run = perfkit.load(profiles / "nsys" / capture)
-    truth = profiles / "golden" / "nsys" / f"{capture.removesuffix('.sqlite')}.truth.json"
-    expected = json.loads(truth.read_text())["launch"]
+    run = loaded(profiles / "nsys" / capture)
+    expected = truth_of(profiles, "nsys", capture)["launch"]
     rows = LATENCY.check(latency(run.kernels, run.api_calls))
     lacking = len(run.kernels) - len(rows)
     assert (expected["kernels_with_api_row"], expected["kernels_without"]) == (len(rows), lacking)

@@ -5,12 +5,12 @@ import math
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, page, scrape, series, stored, ticks
+from real import truth_of
 
 import perfkit
 from perfkit.errors import ReadError
@@ -205,18 +205,13 @@ DMON = [f"dcgmi_dmon_{name}.txt" for name in ("DCGM_issue244_8gpu_NA", "h100nvl_
 SCRAPES = ["dcgm_exporter_a100_mig.prom", "dcgm_exporter_t4_k8s.prom", *map(EXPORTER.format, ("80gb-hbm3", "mig"))]
 
 
-def truth(profiles: Path, name: str) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
-    return known
-
-
 def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
     assert sorted([*DMON, *SCRAPES]) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
 
 
 @pytest.mark.parametrize("name", DMON)
 def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
-    known = truth(profiles, name)
+    known = truth_of(profiles, "monitor", name)
     path = profiles / "monitor" / name
     profile = dcgm.read(path)
     expected = {}
@@ -241,7 +236,7 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRAPES)
 def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
-    known = truth(profiles, name)
+    known = truth_of(profiles, "monitor", name)
     path = profiles / "monitor" / name
     lines = list(forms.parsed(path, path.read_text().split("\n")))
     assert (known["samples"], known["per_metric"]) == (len(lines), Counter(one.name for one in lines))
@@ -259,7 +254,7 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
 
 def test_real_instances_and_an_h100_under_load(profiles: Path) -> None:
     # The A100's instance 13 has values of its own, as the truth says.
-    known = truth(profiles, SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
+    known = truth_of(profiles, "monitor", SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
     series = forms.read_exposition(profiles / "monitor" / SCRAPES[0]).series
     found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
     assert known == found
