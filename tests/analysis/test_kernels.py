@@ -14,7 +14,6 @@ from perfkit import names
 from perfkit.analysis.kernels import (
     FORMATS,
     KEYS,
-    MATRIX_FAMILIES,
     PRECISION,
     Mixed,
     matched,
@@ -43,12 +42,6 @@ def test_worked_by_hand() -> None:
     assert [("a", 1, 0)] == tuples(found, "name", "count", "total_ns")
     assert found[["share_frac", "gpu_busy_frac"]].isna().all(axis=None)
     assert np.isnan(precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())["share_frac"]).all()
-
-
-def test_busy_in_a_window_by_hand() -> None:
-    # In 50..150 a kernel 0..100 has 50 ns left and one outside none; busy is of the 100 ns of the window.
-    found = summary(kernels(kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)), window=(50, 150))
-    assert [("a", 1, 50, 0.5), ("b", 1, 10, 0.1)] == tuples(found, "name", "count", "total_ns", "gpu_busy_frac")
 
 
 def test_groupings() -> None:
@@ -127,18 +120,6 @@ def test_precision_worked_by_hand() -> None:
     said = [mixed(precision(OPS.empty(), kernels(*some), API_CALLS.empty())) for some in (rows, other)]
     assert [Mixed(True, 0.6, 0.0, 100), Mixed(None, 0.25, 0.375, 80)] == said
     assert [10] == [row[5] for row in found(matrix(BF16, 40), window=(110, 120))]
-
-
-def test_only_families_of_matrix_work_count_and_rows_add_up() -> None:
-    rows = [matrix("f", 10, family) for family in ("elementwise", "communication", *MATRIX_FAMILIES)]
-    assert sorted(MATRIX_FAMILIES) == sorted(row[0] for row in found(*rows))
-    families = *MATRIX_FAMILIES, "copy"
-    drawn = np.random.default_rng(1).integers(0, (4, 4, 90), (200, 3)).tolist()
-    table = kernels(*(matrix((SGEMM, BF16, TF32, NAMELESS)[of], dur, families[kind]) for of, kind, dur in drawn))
-    there = table[table["family"].isin(MATRIX_FAMILIES)]
-    split = precision(OPS.empty(), table, API_CALLS.empty())
-    assert (len(there), there["dur_ns"].sum()) == (split["count"].sum(), split["total_ns"].sum())
-    assert split["share_frac"].sum() == pytest.approx(1, rel=1e-12)
 
 
 def test_operands_where_the_name_does_not_say() -> None:

@@ -35,28 +35,6 @@ def random_tables(seed: int, count: int = 300) -> tuple[pd.DataFrame, pd.DataFra
     return kernels(*work), api_calls(*calls)
 
 
-LATENCIES = "api_ns", "queue_ns", "delay_ns", "dur_ns", "total_ns", "start_ns", "thread", "api"
-
-
-def test_latency_by_hand() -> None:
-    got = latency(kernels(span(20, 50, 1)), api_calls(span(0, 8, 1, thread=4)))
-    assert [(8, 12, 20, 30, 50, 0, 4, "cudaLaunchKernel")] == tuples(got, *LATENCIES)
-    # A kernel that starts before its call returns has no queue time, and a total that ends with the call.
-    got = latency(kernels(span(10, 20, 1)), api_calls(span(0, 30, 1)))
-    assert [(30, 10)] == tuples(got, "total_ns", "delay_ns")
-    assert got["queue_ns"].isna().all()
-    assert [0] == latency(kernels(span(30, 40, 1)), api_calls(span(0, 30, 1)))["queue_ns"].tolist()
-    # Kernels without call are left out; all kernels of a graph have its launch.
-    work = kernels(span(5, 6, 1), span(7, 8), span(9, 10, 99), span(9, 10, 2, gpu=1))
-    assert [1, 2] == latency(work, api_calls(span(0, 1, 1), span(1, 2, 2)))["correlation"].tolist()
-    work = kernels(*(span(t, t + 5, 1, in_graph=True) for t in (10, 20, 30)))
-    assert [5, 15, 25] == latency(work, api_calls(span(0, 5, 1, name="cudaGraphLaunch")))["queue_ns"].tolist()
-    # A window selects by the start of the kernel.
-    work = kernels(span(9, 50, 1), span(10, 50, 2), span(20, 50, 3))
-    got = latency(work, api_calls(*(span(i, i + 1, i) for i in (1, 2, 3))), window=(10, 20))
-    assert [(2, 40)] == tuples(got, "correlation", "dur_ns")
-
-
 def test_summary_equals_a_loop_over_groups() -> None:
     rows = latency(*random_tables(1))
     got = latency_summary(rows)
