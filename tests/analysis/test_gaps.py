@@ -35,6 +35,19 @@ def parts_us(gap: pd.Series) -> dict[str, float]:
     return {part.removesuffix("_ns"): gap[part] / US for part in PARTS if gap[part]}
 
 
+def test_a_gap_is_divided_at_its_launch_call() -> None:
+    # Code before the call, the call of 4 us, and what follows, which is other from 30 us on.
+    for launch_us, start_us, cause, parts in (
+        (97, 120, "kernel_wait", {"launch": 1, "kernel_wait": 19}),
+        (100, 133, "kernel_wait", {"launch": 4, "kernel_wait": 29}),
+        (100, 134, "other", {"launch": 4, "other": 30}),
+    ):
+        work = kernels(us(0, 100), kernel(start_us, start_us + 5, 7))
+        gap = idle_gaps(work, COPIES.empty(), api_calls(call(launch_us, launch_us + 4, LAUNCH, 7))).loc[0]
+        assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
+        assert parts == parts_us(gap)
+
+
 def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
     # No call launches a page: what the thread of the last call before the gap did until then is the cause. Another
     # process's later call decides nothing, and a page before any call is unattributed.
