@@ -44,6 +44,12 @@ def test_worked_by_hand() -> None:
     assert np.isnan(precision(OPS.empty(), kernels(matrix(BF16, 0)), API_CALLS.empty())["share_frac"]).all()
 
 
+def test_busy_in_a_window_by_hand() -> None:
+    # In 50..150 a kernel 0..100 has 50 ns left and one outside none; busy is of the 100 ns of the window.
+    found = summary(kernels(kernel("a", 0, 100), kernel("a", 150, 10), kernel("b", 140, 10)), window=(50, 150))
+    assert [("a", 1, 50, 0.5), ("b", 1, 10, 0.1)] == tuples(found, "name", "count", "total_ns", "gpu_busy_frac")
+
+
 def test_groupings() -> None:
     launches = [(4, 128), (4, 256), (8, 128), (4, 128), (None, None)]
     rows = [kernel("a", 10 * i, 1 + i, grid_blocks=g, block_threads=b) for i, (g, b) in enumerate(launches)]

@@ -35,6 +35,12 @@ def random_tables(seed: int, count: int = 300) -> tuple[pd.DataFrame, pd.DataFra
     return kernels(*work), api_calls(*calls)
 
 
+def test_a_window_selects_kernels_by_their_start_and_cuts_none() -> None:
+    work = kernels(span(9, 50, 1), span(10, 50, 2), span(20, 50, 3))
+    got = latency(work, api_calls(*(span(i, i + 1, i) for i in (1, 2, 3))), window=(10, 20))
+    assert [(2, 40)] == tuples(got, "correlation", "dur_ns")
+
+
 def test_summary_equals_a_loop_over_groups() -> None:
     rows = latency(*random_tables(1))
     got = latency_summary(rows)
