@@ -14,6 +14,7 @@ from perfkit import names
 from perfkit.analysis.kernels import (
     FORMATS,
     KEYS,
+    MATRIX_FAMILIES,
     PRECISION,
     Mixed,
     matched,
@@ -126,6 +127,18 @@ def test_precision_worked_by_hand() -> None:
     said = [mixed(precision(OPS.empty(), kernels(*some), API_CALLS.empty())) for some in (rows, other)]
     assert [Mixed(True, 0.6, 0.0, 100), Mixed(None, 0.25, 0.375, 80)] == said
     assert [10] == [row[5] for row in found(matrix(BF16, 40), window=(110, 120))]
+
+
+def test_only_families_of_matrix_work_count_and_rows_add_up() -> None:
+    rows = [matrix("f", 10, family) for family in ("elementwise", "communication", *MATRIX_FAMILIES)]
+    assert sorted(MATRIX_FAMILIES) == sorted(row[0] for row in found(*rows))
+    families = *MATRIX_FAMILIES, "copy"
+    drawn = np.random.default_rng(1).integers(0, (4, 4, 90), (200, 3)).tolist()
+    table = kernels(*(matrix((SGEMM, BF16, TF32, NAMELESS)[of], dur, families[kind]) for of, kind, dur in drawn))
+    there = table[table["family"].isin(MATRIX_FAMILIES)]
+    split = precision(OPS.empty(), table, API_CALLS.empty())
+    assert (len(there), there["dur_ns"].sum()) == (split["count"].sum(), split["total_ns"].sum())
+    assert split["share_frac"].sum() == pytest.approx(1, rel=1e-12)
 
 
 def test_operands_where_the_name_does_not_say() -> None:
