@@ -159,16 +159,13 @@ REFUSED = [
 ]
 
 
-def test_unusable_and_other_logs(tmp_path: Path) -> None:
+def test_unusable_logs(tmp_path: Path) -> None:
     for rows, after, message in REFUSED:
         path = dmon(tmp_path / "dmon.txt", *rows)
         path.write_text(path.read_text() + after)
         with pytest.raises(ReadError, match=message) as caught:
             dcgm.read(path)
         assert str(path) in str(caught.value)
-    for text in ("# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)):
-        (tmp_path / "other.txt").write_text(text)
-        assert not dcgm.sniff(tmp_path / "other.txt")
 
 
 FIELD = {field.number: field for field in FIELDS if field.number}
@@ -381,12 +378,13 @@ def test_unusable_text_is_refused(text: str, message: str, tmp_path: Path) -> No
     assert str(path) in str(caught.value)
 
 
-def test_lists_of_counters_are_not_scrapes(tmp_path: Path) -> None:
-    # The CSV that tells dcgm-exporter what to collect, and a page without GPUs.
+def test_other_logs_and_lists_of_counters_are_not_claimed(tmp_path: Path) -> None:
+    # The CSV that tells dcgm-exporter what to collect, a page without GPUs, and logs of other tools.
     csv = "# Format\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock.\n"
-    for text in (csv, "# TYPE up gauge\nup 1\n", '{"status": "DCGM_"}'):
+    logs = "# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)
+    for text in (csv, "# TYPE up gauge\nup 1\n", '{"status": "DCGM_"}', *logs):
         (tmp_path / "other").write_text(text)
-        assert not dcgm.sniff(tmp_path / "other")
+        assert not dcgm.sniff(tmp_path / "other"), text
 
 
 def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
