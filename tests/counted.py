@@ -1,5 +1,7 @@
 """Small tables of counters for tests, written as dicts of what matters; the rest is filled in."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,3 +33,9 @@ def stalls(*of_launch: dict[str, float], nodes: bool = False) -> pd.DataFrame:
     place = (lambda i: (-1, i)) if nodes else (lambda i: (i, -1))
     rows = [(0, *place(i), reason, value) for i, values in enumerate(of_launch) for reason, value in values.items()]
     return STALLS.make(pd.DataFrame(rows, columns=STALLS.column_names))
+
+
+def page(path: Path) -> list[list[str]]:
+    """Header, units and rows of a page of Nsight Compute as texts, without the log before them."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return list(csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :]))

@@ -78,11 +78,6 @@ class Database:
         return sections
 
     @property
-    def title(self) -> tuple[str | None, str | None]:
-        at = self.sections["meta.db"][0][1]
-        return self.pointed(at), self.pointed(at + 8)
-
-    @property
     def kinds(self) -> list[str | None]:
         names, count = self.at("meta.db", "QB", self.sections["meta.db"][1][1])
         return [self.pointed(names + 8 * i) for i in range(count)]
@@ -180,10 +175,6 @@ class Database:
             profile, start, end = self.at("trace.db", "I4xQQ", first + size * i)
             found[profile] = [self.at("trace.db", "QI", at) for at in range(start, end, 12)]
         return found
-
-    def span(self) -> tuple[int, int]:
-        *_, first, last = self.at("trace.db", "QIB3xQQ", self.sections["trace.db"][0][1])
-        return first, last
 
     def inclusive(self, metric: str, profile: int = 0) -> dict[int, float]:
         """A metric's execution values by context; of the summary if no other profile is named."""

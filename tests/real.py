@@ -1,4 +1,11 @@
-"""The real Nsight Systems captures by what they hold; files in the folder ``nsys`` of PERFKIT_PROFILES."""
+"""The real Nsight Systems captures by what they hold, and what is true of any real capture.
+
+The captures are files in the folder ``nsys`` of PERFKIT_PROFILES.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
 
 CUT_DOWN = "GindaChen__nsys-ai__healthy_1pct.sqlite"  # six tables, no process ids
 MFU = "GindaChen__nsys-ai__mfu_2gpu_before.sqlite"
@@ -27,3 +34,10 @@ SQLITE = [
 ]
 WITH_KERNELS = [*SQLITE, VECTOR_ADD]
 HOST_ONLY = ["D-W-Chiang__JACC.jl__cg_trace.sqlite", "mjmorano__Spin-tracking-New__report2.sqlite"]
+
+
+def truth_of(profiles: Path, tool: str, name: str) -> dict[str, Any]:
+    """What the capture's ``truth.json`` says, which was made without perfkit."""
+    path = profiles / "golden" / tool / f"{name.removesuffix('.sqlite')}.truth.json"
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return content

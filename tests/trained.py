@@ -1,25 +1,20 @@
 """Runs of a training for tests of comparisons: of any tables, or of steps with two kernels."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from frames import kernels, ranges
+from frames import kernels, profile, ranges
 from sampled import devices
 
 import perfkit
-from perfkit.profile import Profile
-from perfkit.tables import CAPTURE
 
 MS = 1_000_000
 
 
 def run(reader: str = "nsys", **tables: pd.DataFrame) -> perfkit.Run:
     """A run with these tables."""
-    about = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
-    loaders = {name.upper(): (lambda frame=frame: frame) for name, frame in tables.items()}
-    return perfkit.Run([Profile(reader, Path("p"), CAPTURE.make(pd.DataFrame(about)), loaders, ())])
+    return perfkit.Run([profile(reader, "p", None, 10**9, **{name.upper(): frame for name, frame in tables.items()})])
 
 
 @cache

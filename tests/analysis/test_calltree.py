@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from callpaths import MAIN, WORKER, call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree, trace
 from counted import stalls
 from frames import tuples
+from real import truth_of
 
 import perfkit
 from perfkit import tables
@@ -223,8 +223,7 @@ DATABASES = [GPU, CPU, LEO := "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping
 
 @functools.cache
 def opened(profiles: Path, name: str) -> tuple[perfkit.Run, dict[str, Any]]:
-    truth = json.loads((profiles / "golden" / "hpctoolkit" / f"{name}.truth.json").read_text())
-    return perfkit.load(profiles / "hpctoolkit" / name), truth
+    return perfkit.load(profiles / "hpctoolkit" / name), truth_of(profiles, "hpctoolkit", name)
 
 
 def check(row: dict[str, Any], known: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import us
-from frames import api_calls, copies, kernels, os_calls, ranges, tuples
+from frames import api_calls, copies, kernels, os_calls, ranges
 
 from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, determinable
 from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, longest
@@ -31,14 +31,6 @@ def found_us(gaps: pd.DataFrame) -> list[tuple[Any, ...]]:
     return list(zip(gaps["gpu"], gaps["start_ns"] / US, gaps["dur_ns"] / US, gaps["cause"], strict=True))
 
 
-def gap_after_100(launch_us: int, start_us: int, *more: dict[str, Any], **named: pd.DataFrame) -> pd.Series:
-    """The gap between a kernel that ends at 100 us and one launched, by a call of 4 us, and started later."""
-    work = kernels(us(0, 100), kernel(start_us, start_us + 5, 7))
-    gaps = idle_gaps(work, COPIES.empty(), api_calls(call(launch_us, launch_us + 4, LAUNCH, 7), *more), **named)
-    assert len(gaps) == 1
-    return gaps.iloc[0]
-
-
 def parts_us(gap: pd.Series) -> dict[str, float]:
     return {part.removesuffix("_ns"): gap[part] / US for part in PARTS if gap[part]}
 
@@ -50,21 +42,10 @@ def test_a_gap_is_divided_at_its_launch_call() -> None:
         (100, 133, "kernel_wait", {"launch": 4, "kernel_wait": 29}),
         (100, 134, "other", {"launch": 4, "other": 30}),
     ):
-        gap = gap_after_100(launch_us, start_us)
+        work = kernels(us(0, 100), kernel(start_us, start_us + 5, 7))
+        gap = idle_gaps(work, COPIES.empty(), api_calls(call(launch_us, launch_us + 4, LAUNCH, 7))).loc[0]
         assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
         assert parts == parts_us(gap)
-
-
-def test_the_call_that_ends_a_gap_is_a_cause_of_its_own() -> None:
-    # That call, here a launch that loads its module, cannot be waiting for the GPU, which is idle.
-    work = kernels(us(0, 100), kernel(600, 605, 7))
-    gap = idle_gaps(work, COPIES.empty(), api_calls(call(101, 599, LAUNCH, 7))).loc[0]
-    assert ("host_wait", "launch", LAUNCH) == (gap["cause"], gap["detail"], gap["api"])
-    assert {"host_code": 1, "launch": 498, "kernel_wait": 1} == parts_us(gap)
-    inner = call(125, 135, "cuStreamSynchronize"), call(140, 150, "cuMemAlloc_v2")
-    calls = api_calls(call(120, 230, "cudaMemcpy", 3), *inner)
-    gap = idle_gaps(kernels(us(0, 100)), copies(kernel(200, 210, 3)), calls).loc[0]
-    assert ("cuda_call", "cudaMemcpy", {"host_code": 20, "cuda_call": 80}) == (*gap[["detail", "api"]], parts_us(gap))
 
 
 def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
@@ -79,60 +60,6 @@ def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
     assert (0, 100, 60, "host_wait") == found_us(gaps)[2]
     assert {"system": 40, "host_code": 20} == parts_us(gaps.loc[2])
     assert [True, False] == [determinable(work.tail(1), pages, calls, pages=but).yes for but in (False, True)]
-
-
-def test_the_call_of_what_ends_a_gap_gives_its_thread() -> None:
-    strangers = call(12, 14, LAUNCH, 5, process=2), call(12, 14, LAUNCH, 5, rank=1), call(12, 14, "x", 6)
-    memset, first = copies(kernel(20, 30, 3, direction="memset")), kernels(us(0, 10))
-    at_once = kernels(us(0, 10), *(kernel(50, 60, c, stream=c) for c in (9, 3, 2)))  # the first of three has no call
-    found = [
-        idle_gaps(kernels(us(0, 10), kernel(20, 30, 5)), copies(), api_calls(*strangers)),
-        idle_gaps(kernels(kernel(10, 20, 1)), copies(), api_calls(call(5, 8, LAUNCH, 1)), window=(0, 20 * US)),
-        idle_gaps(first, memset, api_calls(call(15, 16, "cudaMemsetAsync", 3, thread=8))),
-        idle_gaps(at_once, copies(), api_calls(call(20, 21, LAUNCH, 2), call(25, 26, LAUNCH, 3, thread=5))),
-    ]
-    assert [("unattributed", -1, -1), ("edge", -1, -1), ("host_wait", 1, 8), ("kernel_wait", 1, 1)] == [
-        row for gaps in found for row in tuples(gaps, "cause", "process", "thread")
-    ]
-    assert found[0]["detail"].isna().all()
-
-
-def test_a_wait_is_divided_by_what_the_thread_did() -> None:
-    # The thread is watched over [100, 200) us, before its launch call; the largest part gives the detail.
-    for spans, parts in (
-        ([], {"host_code": 100}),
-        ([call(100, 150, "cudaStreamSynchronize")], {"sync": 50, "host_code": 50}),
-        ([call(90, 170, "cudaMemcpyAsync")], {"launch": 74, "host_code": 30}),
-        ([call(100, 200, "cudaDeviceSynchronize", thread=2)], {"host_code": 100}),
-        ([call(50, 160, "enumerate(DataLoader)#_Single.__next__")], {"data_loading": 60, "host_code": 40}),
-        ([call(100, 160, "Data loading")], {"data_loading": 60, "host_code": 40}),
-        ([call(100, 200, "Batch 7")], {"host_code": 100}),
-        (
-            [call(100, 140, "cudaHostAlloc"), call(100, 150, "next_batch")],
-            {"memory": 40, "host_code": 50, "data_loading": 10},
-        ),
-        ([call(100, 160, "cuCtxSynchronize"), call(105, 190, "poll")], {"sync": 60, "system": 30, "host_code": 10}),
-    ):
-        system = [span for span in spans if span["name"] == "poll"]
-        calls = [span for span in spans if span["name"].startswith("cu")]
-        named = [span for span in spans if span not in system and span not in calls]
-        gap = gap_after_100(200, 210, *calls, ranges=ranges(*named), os_calls=os_calls(*system))
-        assert ("host_wait", max(parts, key=lambda part: parts[part])) == (gap["cause"], gap["detail"])
-        assert {"launch": 4, **parts, "kernel_wait": 6} == parts_us(gap)
-
-
-def test_api_is_the_call_and_range_the_innermost_that_cover_most_of_the_wait() -> None:
-    # The wait lasts until the launch call returns, so that where no other call is recorded it is that call; one that
-    # returned before the gap covers nothing of it. With clocks that disagree the wait ends with the gap.
-    more = call(0, 110, "cudaMalloc"), call(120, 140, "cudaEventQuery")
-    assert ["cudaEventQuery", LAUNCH] == [gap_after_100(200, 210, *of)["api"] for of in (more, ())]
-    assert pd.isna(gap_after_100(90, 210, *more)["api"])
-    gap = gap_after_100(130, 120, call(100, 110, "cudaStreamSynchronize"))
-    assert ("sync", {"sync": 10, "host_code": 10}) == (gap["detail"], parts_us(gap))
-    # Of nested ranges over 104, 60 and 40 us of a 104 us wait the second is innermost with at least half.
-    named = call(0, 300, "step"), call(120, 180, "load"), call(130, 170, "decode"), call(181, 190, "after")
-    found = [gap_after_100(200, 210, ranges=ranges(*of))["range"] for of in (named, [call(100, 149, "short")], [])]
-    assert ["load", None, None] == [None if pd.isna(name) else name for name in found]
 
 
 def gaps_of(*rows: tuple[int, int, str]) -> pd.DataFrame:

@@ -5,7 +5,6 @@ is the first with the correlation of what starts at its end, and of a thread's c
 other, as the driver's do in the runtime's.
 """
 
-import json
 import re
 import sqlite3
 from contextlib import closing
@@ -13,8 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from analysis.spans import loaded
 from frames import tuples
 from real import WITH_KERNELS as CAPTURES
+from real import truth_of
 
 import perfkit
 from perfkit import diagnosis
@@ -56,7 +57,7 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
     # figures of causes, of the span of all GPUs, are within 2 % of the idle time by SQL, and add up to it; the view of
     # step 3, and the chart of the summary, draw these figures. Of two GPUs 39 % of the idle time ends with operations
     # of unknown launch: there perfkit names no cause.
-    run = perfkit.load(profiles / "nsys" / f"{capture}.sqlite")
+    run = loaded(profiles / "nsys" / f"{capture}.sqlite")
     gaps, figures = gaps_of(run), diagnosis.figures(run)
     launched = ~gaps["cause"].isin(["unattributed", "edge"])
     assert launched.any()
@@ -87,7 +88,7 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
 
 
 def test_a_launch_call_that_lasts_most_of_a_gap_is_no_wait(profiles: Path) -> None:
-    run = perfkit.load(path := profiles / "nsys" / f"{EX_GPU}.sqlite")
+    run = loaded(path := profiles / "nsys" / f"{EX_GPU}.sqlite")
     gap = gaps_of(run).nlargest(1, "dur_ns").iloc[0]
     assert ["host_wait", "launch", "cudaLaunchKernel"] == gap[["cause", "detail", "api"]].tolist()
     assert [2_979_954, 6_363, 2_969_071] == gap[["dur_ns", "sync_ns", "launch_ns"]].tolist()
@@ -105,7 +106,7 @@ def test_a_launch_call_that_lasts_most_of_a_gap_is_no_wait(profiles: Path) -> No
 
 def test_host_work_after_a_blocking_copy_is_host_code(profiles: Path) -> None:
     # saxpy copies its result back, works on it for 170 to 195 ms, and frees memory: 99.3 % of the idle time is code.
-    run = perfkit.load(profiles / "nsys" / f"{SAXPY}.sqlite")
+    run = loaded(profiles / "nsys" / f"{SAXPY}.sqlite")
     gap = gaps_of(run).nlargest(1, "dur_ns").iloc[0]
     outside = gap["host_code_ns"] + gap["mpi_ns"]
     assert ("host_code", 196_245_801, 195_110_074) == (gap["detail"], gap["dur_ns"], outside)
@@ -117,10 +118,8 @@ def test_host_work_after_a_blocking_copy_is_host_code(profiles: Path) -> None:
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
-    gaps = gaps_of(perfkit.load(profiles / "nsys" / capture))
-    golden = profiles / "golden" / "nsys" / capture.removesuffix(".sqlite")
-    devices = json.loads(golden.with_name(f"{golden.name}.truth.json").read_text())["devices"]
-    truth = {int(gpu): of for gpu, of in devices.items()}
+    gaps = gaps_of(loaded(profiles / "nsys" / capture))
+    truth = {int(gpu): of for gpu, of in truth_of(profiles, "nsys", capture)["devices"].items()}
     assert set(gaps["gpu"]) == set(truth)
     first = min(of["first_op_start"] for of in truth.values())
     length = max(of["first_op_start"] + of["span"] for of in truth.values()) - first
@@ -136,13 +135,14 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
         assert [[gap["start"], gap["duration"]] for gap in expected["longest_gaps"]] == longest
     # Every gap above 1 ms in the vendor's list is one of ours. It stops at 50 rows and counts the profiler's overhead
     # as busy; it looks at each process alone, which makes no difference in these captures.
-    if (report := golden / "gpu_gaps_gap1.csv").exists():
+    report = profiles / "golden" / "nsys" / capture.removesuffix(".sqlite") / "gpu_gaps_gap1.csv"
+    if report.exists():
         vendor = tuples(pd.read_csv(report), "Device ID", "Start (ns)", "Duration (ns)")
         assert set(vendor) <= set(tuples(gaps, "gpu", "start_ns", "dur_ns"))
 
 
 def test_causes_of_a_training_run(profiles: Path) -> None:
-    run = perfkit.load(profiles / "nsys" / f"{TRAINING}.sqlite")
+    run = loaded(profiles / "nsys" / f"{TRAINING}.sqlite")
     gaps = gaps_of(run)
     # 58 gaps wait for the DataLoader of the training, 42 ms for that of the evaluation.
     first = idle_by_cause(gaps).iloc[0]
@@ -155,6 +155,6 @@ def test_causes_of_a_training_run(profiles: Path) -> None:
     assert [42, 2_435] == (longest[["data_loading_ns", "system_ns"]] // 1_000_000).tolist()
     assert determinable(run.kernels, run.copies, run.api_calls).yes
     # ICON by SQL: of 136.4 ms the GPU is idle for 69.8 ms while the thread is in pwrite64 and open64.
-    gaps = gaps_of(perfkit.load(profiles / "nsys" / f"{TRANSPOSE}.sqlite"))
+    gaps = gaps_of(loaded(profiles / "nsys" / f"{TRANSPOSE}.sqlite"))
     assert gaps["system_ns"].sum() == pytest.approx(69.8e6, rel=0.001)
     assert not gaps["cause"].eq("unattributed").any()

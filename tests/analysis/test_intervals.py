@@ -74,20 +74,6 @@ def test_two_sets_against_brute_force(seed: int) -> None:
         assert runs(expected) == rows(function(intervals.union(*one), intervals.union(*other)))
 
 
-def test_sets_without_intervals() -> None:
-    nothing, a = intervals.union(NONE, NONE), intervals.union(np.array([3]), np.array([7]))
-    assert [] == rows(nothing) == rows(intervals.merge(nothing)) == rows(intervals.merge(nothing, nothing))
-    assert (
-        []
-        == rows(intervals.intersect(a, nothing))
-        == rows(intervals.subtract(nothing, a))
-        == rows(intervals.subtract(a, a))
-    )
-    assert rows(a) == rows(intervals.subtract(a, nothing)) == rows(intervals.merge(a, nothing))
-    assert intervals.total(nothing, 2).tolist() == [0, 0]
-    assert [np.int64] * 3 == [column.dtype for column in nothing]
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_binned_counts_marked_nanoseconds(seed: int) -> None:
     start, end, group = some(seed)

@@ -1,6 +1,5 @@
 """Launch latency and queue depth, and those of real captures against Nsight Systems."""
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import loaded
 from analysis.spans import span as spanned
 from frames import api_calls, kernels, tuples
-from real import CUT_DOWN, SQLITE, VECTOR_ADD
+from real import CUT_DOWN, SQLITE, VECTOR_ADD, truth_of
 
-import perfkit
 from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth
 
 STATISTICS = {"mean": statistics.mean, "median": statistics.median, "min": min, "max": max, "std": statistics.stdev}
@@ -36,23 +35,7 @@ def random_tables(seed: int, count: int = 300) -> tuple[pd.DataFrame, pd.DataFra
     return kernels(*work), api_calls(*calls)
 
 
-LATENCIES = "api_ns", "queue_ns", "delay_ns", "dur_ns", "total_ns", "start_ns", "thread", "api"
-
-
-def test_latency_by_hand() -> None:
-    got = latency(kernels(span(20, 50, 1)), api_calls(span(0, 8, 1, thread=4)))
-    assert [(8, 12, 20, 30, 50, 0, 4, "cudaLaunchKernel")] == tuples(got, *LATENCIES)
-    # A kernel that starts before its call returns has no queue time, and a total that ends with the call.
-    got = latency(kernels(span(10, 20, 1)), api_calls(span(0, 30, 1)))
-    assert [(30, 10)] == tuples(got, "total_ns", "delay_ns")
-    assert got["queue_ns"].isna().all()
-    assert [0] == latency(kernels(span(30, 40, 1)), api_calls(span(0, 30, 1)))["queue_ns"].tolist()
-    # Kernels without call are left out; all kernels of a graph have its launch.
-    work = kernels(span(5, 6, 1), span(7, 8), span(9, 10, 99), span(9, 10, 2, gpu=1))
-    assert [1, 2] == latency(work, api_calls(span(0, 1, 1), span(1, 2, 2)))["correlation"].tolist()
-    work = kernels(*(span(t, t + 5, 1, in_graph=True) for t in (10, 20, 30)))
-    assert [5, 15, 25] == latency(work, api_calls(span(0, 5, 1, name="cudaGraphLaunch")))["queue_ns"].tolist()
-    # A window selects by the start of the kernel.
+def test_a_window_selects_kernels_by_their_start_and_cuts_none() -> None:
     work = kernels(span(9, 50, 1), span(10, 50, 2), span(20, 50, 3))
     got = latency(work, api_calls(*(span(i, i + 1, i) for i in (1, 2, 3))), window=(10, 20))
     assert [(2, 40)] == tuples(got, "correlation", "dur_ns")
@@ -130,7 +113,7 @@ KEYS |= {"Count": "count", "QCount": "queue_count"}
 
 def both(profiles: Path, capture: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The vendor's cuda_kern_exec_sum and our summary in the same columns and order."""
-    run = perfkit.load(profiles / "nsys" / capture)
+    run = loaded(profiles / "nsys" / capture)
     report = profiles / "golden" / "nsys" / capture.removesuffix(".sqlite") / "cuda_kern_exec_sum.csv"
     columns = {f"{v}{s} (ns)": f"{q}_{n}_ns" for v, q in QUANTITIES.items() for s, n in REAL_STATISTICS.items()}
     vendor = pd.read_csv(report).rename(columns=KEYS | columns)
@@ -157,9 +140,8 @@ def test_summary_equals_cuda_kern_exec_sum(profiles: Path, capture: str) -> None
 
 @pytest.mark.parametrize("capture", [*CAPTURES, VECTOR_ADD])
 def test_latency_of_real_captures(profiles: Path, capture: str) -> None:
-    run = perfkit.load(profiles / "nsys" / capture)
-    truth = profiles / "golden" / "nsys" / f"{capture.removesuffix('.sqlite')}.truth.json"
-    expected = json.loads(truth.read_text())["launch"]
+    run = loaded(profiles / "nsys" / capture)
+    expected = truth_of(profiles, "nsys", capture)["launch"]
     rows = LATENCY.check(latency(run.kernels, run.api_calls))
     lacking = len(run.kernels) - len(rows)
     assert (expected["kernels_with_api_row"], expected["kernels_without"]) == (len(rows), lacking)

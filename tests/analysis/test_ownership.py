@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import span
+from analysis.spans import loaded, span
 from frames import api_calls, kernels, ranges, tuples
 from ops import op, python_calls
 from real import CUT_DOWN, SQLITE
@@ -133,7 +133,7 @@ def test_operations_in_ranges_are_the_vendors(profiles: Path, capture: str) -> N
     golden = profiles / "golden" / "nsys" / capture.removesuffix(".sqlite") / "nvtx_gpu_proj_sum.csv"
     if not golden.exists():
         pytest.skip("no range has operations")
-    run = perfkit.load(profiles / "nsys" / capture)
+    run = loaded(profiles / "nsys" / capture)
     names = {"name": str, "full_name": str, "family": str}
     copied = kernels(*run.copies[["start_ns", "dur_ns", "gpu", "process", "stream", "correlation"]].to_dict("records"))
     every = KERNELS.make(pd.concat([run.kernels.astype(names), copied.astype(names)]).assign(dur_ns=1))

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.spans import loaded
 from real import SQLITE
 
 import perfkit
@@ -55,7 +56,7 @@ def capture(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def run(profiles: Path, capture: str) -> perfkit.Run:
-    return perfkit.load(profiles / "nsys" / f"{capture}.sqlite")
+    return loaded(profiles / "nsys" / f"{capture}.sqlite")
 
 
 def test_kernels_by_full_name(profiles: Path, capture: str, run: perfkit.Run) -> None:
@@ -138,6 +139,6 @@ def test_steps_agree_and_kernels_by_grid(profiles: Path) -> None:
     ],
 )
 def test_steps_of_other_programs(profiles: Path, name: str, number: int, how: list[str]) -> None:
-    run = perfkit.load(profiles / "nsys" / f"{name}.sqlite")
+    run = loaded(profiles / "nsys" / f"{name}.sqlite")
     found = steps.detect(run.ranges, run.kernels)
     assert (number, how) == (len(found), found["how"].unique().tolist())

@@ -1,6 +1,5 @@
 """Busy time, parts and bins of each GPU against an oracle, means of samples, and real captures."""
 
-import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from analysis.spans import loaded, span, us
 from frames import copies, kernels, tuples
 from readers.torch_real import TRACES, as_in_the_truth, read
-from real import MFU, OPTIMISED, VECTOR_ADD
+from real import MFU, OPTIMISED, VECTOR_ADD, truth_of
 from real import WITH_KERNELS as CAPTURES
 
 from perfkit.analysis import gaps, host
@@ -187,13 +186,8 @@ METRICS = {"SM Active": "sm_active_frac", "GR Active": "gr_active_frac", "Tensor
 METRICS |= {"DRAM Read Throughput": "dram_read_frac", "DRAM Write Throughput": "dram_write_frac"}
 
 
-def truth(profiles: Path, capture: str) -> dict[str, Any]:
-    name = capture.removesuffix(".sqlite")
-    return json.loads((profiles / "golden" / "nsys" / f"{name}.truth.json").read_text())
-
-
 def device_truth(profiles: Path, capture: str) -> list[dict[str, Any]]:
-    found = truth(profiles, capture)["devices"]
+    found = truth_of(profiles, "nsys", capture)["devices"]
     return [found[key] for key in sorted(found, key=int)]
 
 
@@ -232,7 +226,7 @@ def test_busy_parts_and_overlap_are_those_of_the_truth(profiles: Path, capture: 
 
 @pytest.mark.parametrize("capture", [OPTIMISED, VECTOR_ADD])
 def test_samples_mean(profiles: Path, capture: str) -> None:
-    metrics = truth(profiles, capture)["gpu_metrics"]
+    metrics = truth_of(profiles, "nsys", capture)["gpu_metrics"]
     first, last = metrics["window_kernel"]
     (of_gpu,) = metrics["sets"].values()
     samples = loaded(profiles / "nsys" / capture).samples
@@ -248,7 +242,7 @@ def test_samples_mean(profiles: Path, capture: str) -> None:
 @pytest.mark.parametrize("name", TRACES)
 def test_gaps_and_launch_delays_of_traces(name: str, profiles: Path) -> None:
     # On the truth's clock.
-    truth: dict[str, Any] = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
+    truth = truth_of(profiles, "torch", name)
     capture = read(profiles / "torch" / name)
     kernels, copies, calls = (
         table.make(as_in_the_truth(capture, table.name, truth)) for table in (KERNELS, COPIES, API_CALLS)

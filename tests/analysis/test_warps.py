@@ -72,12 +72,6 @@ def each(sm: Sm, launches: int) -> pd.DataFrame:
     return pd.DataFrame([asdict(sm)] * launches)
 
 
-def test_registers_are_given_out_by_quarters() -> None:
-    """42 registers: 1536 per warp, 16384 // 1536 = 10 warps a quarter, 40 an SM: 20 blocks of 2 warps, not 21."""
-    found = resident_blocks(np.array([64.0]), np.array([42.0]), np.array([0.0]), each(A100, 1))
-    assert [20] == found["registers"].tolist()
-
-
 def test_before_ampere_no_shared_memory_is_kept() -> None:
     # Turing: 65536 / 16384 = 4 blocks; Ampere keeps 1 KiB per block: 3. No shared memory at all: the slots.
     given = np.full(2, 128.0), np.full(2, 32.0), np.array([16384.0, 0.0])

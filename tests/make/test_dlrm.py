@@ -1,133 +1,78 @@
 """The simulated training of a DLRM, as HPCToolkit would have recorded it."""
 
 import json
-from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-from databases import Database
+from frames import tuples
 
 import perfkit
+from perfkit.analysis import calltree
+from perfkit.profile import Profile
 
 SAMPLE, DATABASE = Path(__file__).parents[2] / "data" / "dlrm_h100", "hpctoolkit-dlrm-database"
 TRUTH = json.loads((SAMPLE / "dlrm_h100.truth.json").read_text())
 PERIOD_NS = 5_000_000
+COPIES = {"H2D": "<gpu copyin>", "D2H": "<gpu copyout>", "D2D": "<gpu copy>"}
 GPU_PARTS = ("GKER", "GXCOPY", "GMSET", "GMEM", "GSYNC")
 
 
 @pytest.fixture(scope="module")
-def database() -> Database:
-    return Database(SAMPLE / DATABASE)
-
-
-@pytest.fixture(scope="module")
-def profile() -> Any:
+def profile() -> Profile:
     (profile,) = perfkit.load(SAMPLE).profiles
     return profile
 
 
-def names(database: Database) -> dict[str, str]:
-    """Metrics: name without unit to name in the file."""
-    return {metric.name.split(" (")[0]: metric.name for metric in database.metrics}
-
-
-def test_totals_are_true(database: Database) -> None:
-    assert set(TRUTH["totals"]) == set(names(database))
-    for name, stored in names(database).items():
-        inclusive = database.inclusive(stored)
-        assert TRUTH["totals"][name] == inclusive[0], name
-        by_entry = {entry: inclusive[context] for entry, context in database.entries().items()}
-        assert {entry: values.get(name, 0) for entry, values in TRUTH["by_entry"].items()} == by_entry, name
-    # The sum of the point values of all contexts, hidden ones too, is the total of every metric.
-    points: dict[str, float] = defaultdict(float)
-    for metric in database.metrics:
-        number = metric.statistics["point"]
-        for values in database.profiles[0].values.values():
-            points[metric.name] += values.get(number, 0)
-    found = {name: points[stored] for name, stored in names(database).items()}
-    assert pytest.approx(TRUTH["totals"], rel=1e-12) == found
-
-
-def test_threads_are_true(database: Database) -> None:
-    """31 threads, most of them idle, and a stream; CPU time and launches of each are those of its operations."""
-    assert 31 + 1 == len(TRUTH["threads"])
+def test_totals_threads_and_kernels_are_true(profile: Profile) -> None:
+    """31 threads, most of them idle, and a stream; times and launches by entry point, by thread and by kernel."""
+    tree, values, stalls = (profile.table(name) for name in ("CALLTREE", "CALL_METRICS", "STALLS"))
+    roots = values.merge(tree.loc[tree["parent"].isna(), ["node", "entry"]], on="node")
+    for entry, expected in TRUTH["by_entry"].items():
+        own = roots[roots["entry"] == entry]
+        assert expected == dict(zip(own["metric"], own["inclusive"], strict=True))
+    sums = values.groupby("metric", observed=True)["exclusive"].sum().to_dict()
+    assert pytest.approx(TRUTH["totals"], rel=1e-12) == sums
+    assert values["exclusive"].min() >= 0
+    shares = {reason: stall["instructions"] for reason, stall in TRUTH["stalls"].items()}
+    assert shares == stalls.groupby("reason", observed=True)["value"].sum().to_dict()
+    crew, names = profile.table("THREADS"), ["thread", "kind", "name"]
+    assert [[t[name] for name in names] for t in TRUTH["threads"]] == crew[names].to_numpy().tolist()
+    assert {"cpu": 31, "gpu": 1} == crew["kind"].value_counts().to_dict()
     assert 10 == sum(thread.get("cpu_samples", 0) > 0 for thread in TRUTH["threads"])
-    for thread in TRUTH["threads"]:
-        identity = [(kind, physical) for kind, _, _, physical in database.profiles[thread["thread"]].identity[1:]]
-        if thread["kind"] == "gpu":
-            assert [("GPUCONTEXT", 1), ("GPUSTREAM", 7)] == identity
-            assert not database.profiles[thread["thread"]].values
-            continue
-        assert [("THREAD", int(thread["name"].removeprefix("thread ")))] == identity
-        assert thread["cpu_ns"] / 1e9 == database.inclusive("CPUTIME (sec)", thread["thread"])[0]
-        assert thread["launches"] == database.inclusive("GKER:COUNT", thread["thread"])[0]
-
-
-def test_kernels_are_true(database: Database) -> None:
-    """Launches and time of each name, added over all the contexts that have it below `<gpu kernel>`."""
-    launches, seconds = database.inclusive("GKER:COUNT"), database.inclusive("GKER (sec)")
-    found: dict[str, list[float]] = defaultdict(lambda: [0, 0])
-    for number, context in database.contexts.items():
-        if database.contexts.get(context.parent, context).name == "<gpu kernel>":
-            found[str(context.name)][0] += launches[number]
-            found[str(context.name)][1] += seconds[number]
-    expected = {kernel["name"]: [kernel["launches"], kernel["total_ns"] / 1e9] for kernel in TRUTH["kernels"]}
-    assert {name: pytest.approx(values, rel=1e-12) for name, values in expected.items()} == found
-
-
-def test_copies_are_true(database: Database) -> None:
-    placeholders = {"H2D": "<gpu copyin>", "D2H": "<gpu copyout>", "D2D": "<gpu copy>"}
-    seconds, count = database.inclusive("GXCOPY (sec)"), database.inclusive("GXCOPY:COUNT")
+    of_thread = profile.table("THREAD_METRICS").groupby(["metric", "thread"], observed=True)["inclusive"].sum()
+    for metric, key, unit in (("CPUTIME", "cpu_ns", 1e9), ("GKER:COUNT", "launches", 1)):
+        expected = {t["thread"]: t[key] / unit for t in TRUTH["threads"] if t.get(key)}
+        assert pytest.approx(expected, rel=1e-12) == of_thread[metric].to_dict()
+    kernels = calltree.kernels(tree, values, stalls)
+    told = [(kernel["name"], kernel["launches"], kernel["total_ns"]) for kernel in TRUTH["kernels"]]
+    assert sorted(told) == sorted(tuples(kernels.round({"total_ns": 3}), "full_name", "launch_count", "total_ns"))
     for direction, copies in TRUTH["copies"].items():
-        own = [n for n, context in database.contexts.items() if context.name == placeholders[direction]]
-        size = database.inclusive(f"GXCOPY:{direction} (B)")
-        assert (copies["count"], copies["bytes"]) == (sum(count[n] for n in own), sum(size[n] for n in own))
-        assert copies["total_ns"] / 1e9 == pytest.approx(sum(seconds[n] for n in own), rel=1e-12)
+        nodes = tree.loc[tree["name"] == COPIES[direction], "node"]
+        own = values[values["node"].isin(nodes)].groupby("metric", observed=True)["inclusive"].sum()
+        assert (copies["count"], copies["bytes"]) == (own["GXCOPY:COUNT"], own[f"GXCOPY:{direction}"])
+        assert copies["total_ns"] / 1e9 == pytest.approx(own["GXCOPY"], rel=1e-12)
 
 
-def test_the_stream_shows_what_was_measured(database: Database) -> None:
-    """Adding up the stream's trace by the contexts' names gives each kernel's time and the GPU's busy time."""
-    (stream,) = (thread["thread"] for thread in TRUTH["threads"] if thread["kind"] == "gpu")
-    elements = database.traces()[stream]
-    found: dict[str, int] = defaultdict(int)
-    for (start, context), (end, _) in pairwise(elements):
-        if context:
-            found[str(database.contexts[context].name)] += end - start
+def test_the_trace_shows_what_was_measured(profile: Profile) -> None:
+    """The stream's trace adds up to each kernel's time, and a thread's samples stand 5 ms apart while it runs."""
+    crew, trace = profile.table("THREADS"), profile.table("TRACE")
+    of_gpu = trace["thread"].isin(crew.loc[crew["kind"] == "gpu", "thread"])
+    tree = profile.table("CALLTREE").set_index("node")
+    gpu, names = trace[of_gpu], tree["name"].reindex(trace.loc[of_gpu, "node"]).to_numpy()
+    found = gpu["dur_ns"].groupby(names).sum()
     kernels = {kernel["name"]: kernel["total_ns"] for kernel in TRUTH["kernels"]}
-    assert kernels == {name: total for name, total in found.items() if not name.startswith("<gpu ")}
-    assert TRUTH["gpu"]["busy_ns"] == sum(found.values())
-    assert TRUTH["gpu"]["kernel_busy_ns"] == sum(kernels.values())
-    assert 0 == elements[-1][1]
-    assert 400 == sum(first[1] > 0 and second[1] > 0 for first, second in pairwise(elements))
-
-
-def test_what_a_stream_shows_has_no_values(database: Database) -> None:
-    """As in real databases a kernel's context in the trace is not the one that has its time; a copy's is."""
-    shown = {context for elements in database.traces().values() for _, context in elements if context}
-    gpu = {n for n in shown if database.contexts[database.contexts[n].parent].name == "<gpu kernel>"}
-    assert gpu
-    assert gpu.isdisjoint(database.inclusive("GKER (sec)"))
-    copies = {n for n in shown if database.contexts[n].name == "<gpu copyin>"}
-    assert copies
-    assert copies <= set(database.inclusive("GXCOPY (sec)"))
-
-
-def test_samples_of_threads_are_their_cpu_time(database: Database) -> None:
-    """Every thread's samples stand in the trace, 5 ms apart while it runs; it is never not running twice in a row."""
-    traces = database.traces()
-    for thread in TRUTH["threads"]:
-        if thread["kind"] == "gpu":
-            continue
-        elements = traces[thread["thread"]]
-        assert thread["cpu_samples"] == sum(context > 0 for _, context in elements)
-        assert {n for _, n in elements if n} <= set(database.contexts)
-        steps = {second[0] - first[0] for first, second in pairwise(elements) if first[1] and second[1]}
-        assert steps <= {PERIOD_NS}
-        assert not any(first[1] == second[1] == 0 for first, second in pairwise(elements))
-    first, last = database.span()
-    assert (TRUTH["t0_unix_ns"], TRUTH["wall_ns"]) == (first, last - first)
+    assert kernels == found[~found.index.str.startswith("<gpu ")].to_dict()
+    assert (TRUTH["gpu"]["busy_ns"], TRUTH["gpu"]["kernel_busy_ns"]) == (found.sum(), sum(kernels.values()))
+    samples = {t["thread"]: t["cpu_samples"] for t in TRUTH["threads"] if t.get("cpu_samples")}
+    assert samples == trace[~of_gpu].groupby("thread").size().to_dict()
+    assert {PERIOD_NS} == set(trace.loc[~of_gpu & ~trace["ended"], "dur_ns"])
+    assert (TRUTH["wall_ns"], TRUTH["t0_unix_ns"]) == tuple(profile.capture.loc[0, ["dur_ns", "t0_unix_ns"]])
+    # As in real databases a kernel's context in the trace is not the one that has its time; a copy's is.
+    values = profile.table("CALL_METRICS")
+    timed = {metric: set(values.loc[values["metric"] == metric, "node"]) for metric in ("GKER", "GXCOPY")}
+    shown = {name: set(gpu.loc[names == name, "node"]) for name in found.index}
+    assert timed["GKER"].isdisjoint(set().union(*(shown[name] for name in kernels)))
+    assert shown[COPIES["H2D"]] <= timed["GXCOPY"]
 
 
 def test_sums_of_parts() -> None:
@@ -152,7 +97,7 @@ def test_it_looks_like_the_published_case() -> None:
     assert TRUTH["by_entry"]["application thread"]["GKER"] > TRUTH["by_entry"]["main thread"]["GKER"]
 
 
-def test_hatchet_reads_the_main_thread(database: Database) -> None:
+def test_hatchet_reads_the_main_thread(profile: Profile) -> None:
     """Hatchet's own reader, which knows one entry point, finds the main thread's times, launches and contexts."""
     import hatchet
 
@@ -163,34 +108,11 @@ def test_hatchet_reads_the_main_thread(database: Database) -> None:
     found = frame.dataframe.loc[root]
     assert expected["CPUTIME"] == found["time (inc)"]
     assert [expected[name.upper()] for name in wanted[1:]] == [found[f"{name} (inc)"] for name in wanted[1:]]
-    top: dict[int, Any] = {}
-    for number, context in database.contexts.items():  # callers come first
-        top[number] = top.get(context.parent, context.name)
-    assert list(top.values()).count("main thread") == len(frame.dataframe)
+    assert (profile.table("CALLTREE")["entry"] == "main thread").sum() == len(frame.dataframe)
 
 
-def test_perfkit_loads_the_truth(profile: Any) -> None:
-    tree, values, stalls, trace = (profile.table(name) for name in ("CALLTREE", "CALL_METRICS", "STALLS", "TRACE"))
-    roots = values.merge(tree.loc[tree["parent"].isna(), ["node", "entry"]], on="node")
-    for entry, expected in TRUTH["by_entry"].items():
-        own = roots[roots["entry"] == entry]
-        assert expected == dict(zip(own["metric"], own["inclusive"], strict=True))
-    sums = values.groupby("metric", observed=True)["exclusive"].sum().to_dict()
-    assert pytest.approx(TRUTH["totals"], rel=1e-12) == sums
-    assert values["exclusive"].min() >= 0
-    shares = {reason: stall["instructions"] for reason, stall in TRUTH["stalls"].items()}
-    assert shares == stalls.groupby("reason", observed=True)["value"].sum().to_dict()
-    crew = profile.table("THREADS")
-    names = ["thread", "kind", "name"]
-    assert [[t[name] for name in names] for t in TRUTH["threads"]] == crew[names].to_numpy().tolist()
-    gpu = trace[trace["thread"].isin(crew.loc[crew["kind"] == "gpu", "thread"])]
-    assert TRUTH["gpu"]["busy_ns"] == gpu["dur_ns"].sum()
-    assert (TRUTH["wall_ns"], TRUTH["t0_unix_ns"]) == tuple(profile.capture.loc[0, ["dur_ns", "t0_unix_ns"]])
-
-
-def test_nothing_is_missing_and_it_says_that_it_is_simulated(database: Database, profile: Any) -> None:
+def test_nothing_is_missing_and_it_says_that_it_is_simulated(profile: Profile) -> None:
     assert () == profile.missing
     paths = ("CALLTREE", "CALL_METRICS", "STALLS", "THREADS", "THREAD_METRICS", "TRACE")
     assert all(len(profile.table(name)) for name in paths)
-    assert f"SIMULATED {TRUTH['simulated']}" == database.title[1]
     assert any(TRUTH["simulated"] in note for note in profile.notes)

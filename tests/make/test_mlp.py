@@ -1,6 +1,5 @@
 """The simulated run of the lab's MLP: its timeline, its trace, and the counters of its inference."""
 
-import csv
 import gzip
 import importlib
 import json
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from counted import page
 
 import perfkit
 from make.kineto import BASE_STEP_NS
@@ -127,8 +127,7 @@ def test_the_program_is_the_naive_script(db: sqlite3.Connection) -> None:
 @pytest.fixture(scope="module")
 def counted() -> dict[str, Any]:
     """The numbers by metric, and names, read by a plain loop."""
-    lines = (SAMPLE / "mlp_a100.inference.ncu.csv").read_text().splitlines()
-    header, _, *rows = csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :])
+    header, _, *rows = page(SAMPLE / "mlp_a100.inference.ncu.csv")
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     return {
         name: np.array([float(v.replace(",", "")) for v in values]) if "__" in name and "name" not in name else values

@@ -1,9 +1,9 @@
 """The raw page as Nsight Compute writes it."""
 
-import csv
 from pathlib import Path
 
 import pytest
+from counted import page
 
 import perfkit
 from make import cases
@@ -12,19 +12,13 @@ from make.ncu import Launch, unit, write
 LAUNCH = Launch("void <unnamed>::app::work<4>(int, T1 *)", (3, 2, 1), (128, 1, 1))
 
 
-def table(path: Path) -> list[list[str]]:
-    """Header, units and rows, without the log."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return list(csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :]))
-
-
 def test_log_stands_before_the_table(tmp_path: Path) -> None:
     """It says that the file is simulated, what the program printed, and which launches were profiled."""
     path = write(tmp_path / "x.csv", [LAUNCH] * 2, {}, label="a test", output=["hello"])
     log = path.read_text().split('"ID",')[0].splitlines()
     assert ("==WARNING== Simulated: a test", True) == (log[0], "hello" in log)
     assert 2 == sum(line.startswith('==PROF== Profiling "work" - ') for line in log)
-    assert 2 == len(table(write(tmp_path / "none.csv", [], {"dram__bytes.sum": []}, label="a test")))
+    assert 2 == len(page(write(tmp_path / "none.csv", [], {"dram__bytes.sum": []}, label="a test")))
     with pytest.raises(ValueError, match=r"metrics: dram__bytes\.sum have not 2 values"):
         write(tmp_path / "few.csv", [LAUNCH] * 2, {"dram__bytes.sum": [1]}, label="a test")
     assert not (tmp_path / "few.csv").exists()
@@ -34,11 +28,11 @@ def test_units_are_those_of_real_reports(profiles: Path) -> None:
     """Every metric of the simulated pages that a real page has too has its unit there."""
     real: dict[str, set[str]] = {}
     for path in sorted((profiles / "golden" / "ncu").glob("*.raw_base.csv")):
-        header, units, _ = table(path)[:3]
+        header, units, _ = page(path)[:3]
         for name, found in zip(header, units, strict=True):
             real.setdefault(name, set()).add(found)
     sample = Path(__file__).parents[2] / "data" / "mlp_a100" / "mlp_a100.inference.ncu.csv"
-    shared = [name for name in table(sample)[0][11:] if name in real]
+    shared = [name for name in page(sample)[0][11:] if name in real]
     assert len(shared) > 50
     assert {} == {name: (unit(name), real[name]) for name in shared if unit(name) not in real[name]}
 
@@ -46,7 +40,7 @@ def test_units_are_those_of_real_reports(profiles: Path) -> None:
 def test_cases_have_known_answers(tmp_path: Path) -> None:
     """3,003,000 double, 2,816,000 packed half (2, 2 and 4 a piece), and each tensor sum once."""
     truth = cases(tmp_path / "cases.csv")
-    header, _, *rows = table(tmp_path / "cases.csv")
+    header, _, *rows = page(tmp_path / "cases.csv")
     assert list(truth) == [row[4] for row in rows]
     assert {"fp64_flops": 3_003_000} == truth["daxpy_kernel"]
     assert {"fp16_flops": 2_816_000} == truth["half2_kernel"]

@@ -1,6 +1,5 @@
 """The simulated run of the lab's ResNet-18, and the work of its layers."""
 
-import csv
 import json
 import sqlite3
 from collections import Counter
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counted import page
 
 import perfkit
 from make import resnet_work
@@ -51,8 +51,7 @@ Connect = Callable[[Path], sqlite3.Connection]
 @pytest.fixture(scope="module")
 def counted() -> dict[str, list[str]]:
     """The counters by metric, read by a plain loop."""
-    lines = COUNTERS.read_text().splitlines()
-    header, _, *rows = csv.reader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID",')) :])
+    header, _, *rows = page(COUNTERS)
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 

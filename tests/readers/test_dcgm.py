@@ -5,12 +5,12 @@ import math
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, page, scrape, series, stored, ticks
+from real import truth_of
 
 import perfkit
 from perfkit.errors import ReadError
@@ -159,16 +159,13 @@ REFUSED = [
 ]
 
 
-def test_unusable_and_other_logs(tmp_path: Path) -> None:
+def test_unusable_logs(tmp_path: Path) -> None:
     for rows, after, message in REFUSED:
         path = dmon(tmp_path / "dmon.txt", *rows)
         path.write_text(path.read_text() + after)
         with pytest.raises(ReadError, match=message) as caught:
             dcgm.read(path)
         assert str(path) in str(caught.value)
-    for text in ("# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)):
-        (tmp_path / "other.txt").write_text(text)
-        assert not dcgm.sniff(tmp_path / "other.txt")
 
 
 FIELD = {field.number: field for field in FIELDS if field.number}
@@ -205,18 +202,13 @@ DMON = [f"dcgmi_dmon_{name}.txt" for name in ("DCGM_issue244_8gpu_NA", "h100nvl_
 SCRAPES = ["dcgm_exporter_a100_mig.prom", "dcgm_exporter_t4_k8s.prom", *map(EXPORTER.format, ("80gb-hbm3", "mig"))]
 
 
-def truth(profiles: Path, name: str) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
-    return known
-
-
 def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
     assert sorted([*DMON, *SCRAPES]) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
 
 
 @pytest.mark.parametrize("name", DMON)
 def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
-    known = truth(profiles, name)
+    known = truth_of(profiles, "monitor", name)
     path = profiles / "monitor" / name
     profile = dcgm.read(path)
     expected = {}
@@ -241,7 +233,7 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRAPES)
 def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
-    known = truth(profiles, name)
+    known = truth_of(profiles, "monitor", name)
     path = profiles / "monitor" / name
     lines = list(forms.parsed(path, path.read_text().split("\n")))
     assert (known["samples"], known["per_metric"]) == (len(lines), Counter(one.name for one in lines))
@@ -259,7 +251,7 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
 
 def test_real_instances_and_an_h100_under_load(profiles: Path) -> None:
     # The A100's instance 13 has values of its own, as the truth says.
-    known = truth(profiles, SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
+    known = truth_of(profiles, "monitor", SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
     series = forms.read_exposition(profiles / "monitor" / SCRAPES[0]).series
     found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
     assert known == found
@@ -386,12 +378,13 @@ def test_unusable_text_is_refused(text: str, message: str, tmp_path: Path) -> No
     assert str(path) in str(caught.value)
 
 
-def test_lists_of_counters_are_not_scrapes(tmp_path: Path) -> None:
-    # The CSV that tells dcgm-exporter what to collect, and a page without GPUs.
+def test_other_logs_and_lists_of_counters_are_not_claimed(tmp_path: Path) -> None:
+    # The CSV that tells dcgm-exporter what to collect, a page without GPUs, and logs of other tools.
     csv = "# Format\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock.\n"
-    for text in (csv, "# TYPE up gauge\nup 1\n", '{"status": "DCGM_"}'):
+    logs = "# gpu   pwr\n# Idx     W\n    0    61\n", "# Entity Framework\n\nID mapping\n", ",".join(COLUMNS)
+    for text in (csv, "# TYPE up gauge\nup 1\n", '{"status": "DCGM_"}', *logs):
         (tmp_path / "other").write_text(text)
-        assert not dcgm.sniff(tmp_path / "other")
+        assert not dcgm.sniff(tmp_path / "other"), text
 
 
 def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """Reports of DeepSpeed's Flops Profiler, and the iteration lines of Megatron."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from readers import deepspeed_files as files
+from real import truth_of
 
 from perfkit.analysis import efficiency
 from perfkit.errors import ReadError
@@ -133,7 +132,7 @@ LABELS |= {"bwd latency": "backward_ns", "step latency": "step_ns", "iter latenc
 
 def test_bert_and_megatron_are_their_truth(profiles: Path) -> None:
     # 3 x 6279.86 GFLOP in 76.67 + 108.02 ms are 102.0 TFLOP/s; 80 samples in 184.73 ms are 433.07 per second.
-    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{REPORT}.truth.json").read_text("utf-8"))
+    told = truth_of(profiles, "monitor", REPORT)
     pairs = {label.partition(" =")[0]: value.split() for label, value in told["pairs"].items() if "/ " not in label}
     found = figures(deepspeed.read(profiles / "monitor" / REPORT))
     power = {"M": 1e6, "G": 1e9, "T": 1e12, "ms": 1e6, "us": 1e3}  # times in ns
@@ -146,7 +145,7 @@ def test_bert_and_megatron_are_their_truth(profiles: Path) -> None:
     both = found["forward_ns"] + found["backward_ns"]
     assert rates[2] == pytest.approx(3 * found["forward_flops"] / both * 1e9, rel=1e-4)
     assert found["samples_per_s"] == pytest.approx(80 / found["iteration_ns"] * 1e9, rel=1e-4)
-    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{MEGATRON}.truth.json").read_text("utf-8"))
+    told = truth_of(profiles, "monitor", MEGATRON)
     profile = deepspeed.read(profiles / "monitor" / MEGATRON)
     samples = profile.table("SAMPLES")
     units = {"iteration_ns": ("ms_per_iteration", 1e6), "samples_per_s": ("samples_per_second", 1)}

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from callpaths import MAIN, WORKER
+from real import truth_of
 
 import perfkit
 from perfkit.errors import PerfkitError, SchemaError
@@ -296,8 +297,7 @@ def test_hatchet_is_imported_when_a_graph_is_asked_for() -> None:
 
 def loaded(profiles: Path, name: str) -> tuple[Run, dict[str, Any]]:
     full = f"hpctoolkit-{name}-database"
-    truth = json.loads((profiles / "golden" / "hpctoolkit" / f"{full}.truth.json").read_text(encoding="utf-8"))
-    return perfkit.load(profiles / "hpctoolkit" / full), truth
+    return perfkit.load(profiles / "hpctoolkit" / full), truth_of(profiles, "hpctoolkit", full)
 
 
 @pytest.mark.parametrize("name", DATABASES)

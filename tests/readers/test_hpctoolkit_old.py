@@ -1,6 +1,5 @@
 """HPCToolkit databases of the older form: read by Hatchet, with the names, units and files that it loses."""
 
-import json
 import multiprocessing
 import re
 import struct
@@ -14,6 +13,7 @@ import pandas as pd
 import pytest
 from readers.experiment_files import call, database, function, inlined, loop, sample, statement
 from readers.hpctoolkit_files import rows as listed
+from real import truth_of
 
 from perfkit.errors import ReadError
 from perfkit.readers.hpctoolkit import old
@@ -298,7 +298,7 @@ def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
 
 def test_the_real_database_equals_the_reference(profiles: Path) -> None:
     """34 contexts of 59 elements, four ranks; the root inclusive and all contexts exclusive have 3.998242 s."""
-    truth = json.loads((profiles / "golden" / "hpctoolkit" / f"{CPI}.truth.json").read_text(encoding="utf-8"))
+    truth = truth_of(profiles, "hpctoolkit", CPI)
     profile = old.read(profiles / "hpctoolkit" / CPI)
     tree, metrics = profile.table("CALLTREE"), profile.table("CALL_METRICS")
     assert truth["hatchet"]["rows"] == 4 * len(tree)

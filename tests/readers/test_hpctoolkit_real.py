@@ -3,7 +3,6 @@
 ``golden/hpctoolkit/*.truth.json`` was made independently of this reader; metrics are called there as in the file.
 """
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from real import truth_of
 
 import perfkit
 from perfkit.errors import ReadError
@@ -41,9 +41,7 @@ def database(name: str, profiles: Path) -> Profile:
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    text = (profiles / "golden" / "hpctoolkit" / f"{name}.truth.json").read_text(encoding="utf-8")
-    told: dict[str, Any] = json.loads(text)
-    return told
+    return truth_of(profiles, "hpctoolkit", name)
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Logs of NCCL_DEBUG=INFO: lines, links, calls and choices; real logs against their truth, made without this reader."""
 
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from readers import nccl_files as files
 from readers.nccl_files import call, init, said
 from readers.nsys_files import values
+from real import truth_of
 
 import perfkit
 from perfkit.analysis.communication import bandwidth
@@ -278,8 +278,7 @@ def profile(name: str, profiles: Path) -> Profile:
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text("utf-8"))
-    return told
+    return truth_of(profiles, "monitor", name)
 
 
 def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:

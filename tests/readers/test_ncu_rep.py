@@ -1,6 +1,5 @@
 """Reports (.ncu-rep) through NVIDIA's module and without it; real reports and pages against what the vendor says."""
 
-import json
 import os
 import signal
 import threading
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from readers import ncu_files as files
+from real import truth_of
 
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
@@ -268,16 +268,11 @@ def opened(profiles: Path, name: str, form: str) -> Profile:
     return ncu.read(profiles / "golden" / "ncu" / f"{name}.{form}")
 
 
-def truth(profiles: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((profiles / "golden" / "ncu" / f"{name}.truth.json").read_text())
-    return found
-
-
 @every_report
 @pytest.mark.parametrize("form", FORMS)
 def test_launches_equal_the_vendors_module(name: str, form: str, profiles: Path) -> None:
     launches = opened(profiles, name, form).table("LAUNCHES")
-    actions = truth(profiles, name)["actions"]
+    actions = truth_of(profiles, "ncu", name)["actions"]
     assert len(actions) == len(launches)
     # Details print two decimals, raw pages in scaled units six: 3.23 us and 0.05 % are the shortest shown.
     loose = {"ncu-rep": 1e-12, "raw_base.csv": 2e-3, "raw.csv": 2e-3, "details.csv": 4e-3}[form]
@@ -305,7 +300,7 @@ def test_launches_are_the_same_in_every_form(name: str, form: str, profiles: Pat
 @every_report
 def test_rules_equal_the_vendors_module_in_report_and_details(name: str, profiles: Path) -> None:
     report, page = (opened(profiles, name, form).table("RULES") for form in ("ncu-rep", "details.csv"))
-    given = [(i, r) for i, a in enumerate(truth(profiles, name)["actions"]) for r in a["rules"]]
+    given = [(i, r) for i, a in enumerate(truth_of(profiles, "ncu", name)["actions"]) for r in a["rules"]]
     assert sorted((i, r["id"]) for i, r in given) == sorted(zip(report["launch"], report["rule"], strict=True))
     pd.testing.assert_frame_equal(report, page, check_exact=False, rtol=0, atol=6e-5, check_categorical=False)
     scopes = {1: "kernel", 2: "workload"}  # type 1 is local, 2 global
@@ -320,11 +315,11 @@ def test_stalls_equal_the_vendors_module(form: str, profiles: Path) -> None:
     """Ratios where measured (RTX 3070, top: barrier 20.5 cycles), else samples (top: drain 3,312 of 5,453)."""
     stalls = opened(profiles, "thedavidchu__speedy_scan__profile", form).table("STALLS")
     stalls = stalls[stalls["reason"] != "selected"].set_index("reason")["value"]
-    ratio = truth(profiles, "thedavidchu__speedy_scan__profile")["actions"][0]["stalls"]["ratio"]
+    ratio = truth_of(profiles, "ncu", "thedavidchu__speedy_scan__profile")["actions"][0]["stalls"]["ratio"]
     assert ratio["total"] == pytest.approx(stalls.sum(), abs=0.05)  # 17 reasons of two decimals
     assert ratio["top3"] == [[r, pytest.approx(v, abs=0.006)] for r, v in stalls.nlargest(3).items()]
     sampled = opened(profiles, "NVIDIA__nsight-training__manual_nvtx", form).table("STALLS")
-    actions = truth(profiles, "NVIDIA__nsight-training__manual_nvtx")["actions"]
+    actions = truth_of(profiles, "ncu", "NVIDIA__nsight-training__manual_nvtx")["actions"]
     totals = sampled[sampled["reason"] != "selected"].groupby("launch")["value"].sum()
     assert [a["stalls"]["pcsamp"]["total"] for a in actions] == totals.tolist()
 
@@ -333,7 +328,7 @@ def test_stalls_equal_the_vendors_module(form: str, profiles: Path) -> None:
 @pytest.mark.parametrize("form", FORMS[:2])
 def test_devices_are_those_of_the_report(name: str, form: str, profiles: Path) -> None:
     devices = opened(profiles, name, form).table("DEVICES")
-    action = truth(profiles, name)["actions"][0]
+    action = truth_of(profiles, "ncu", name)["actions"][0]
     expected = [[action["device"], "{}.{}".format(*action["cc"])]]
     assert expected == devices[["name", "compute_capability"]].to_numpy().tolist()
     version = opened(profiles, name, form).capture["tool_version"].item()
@@ -344,7 +339,7 @@ def test_pages_of_real_programs(profiles: Path) -> None:
     # 26 kernels: FP32 and DRAM as summed by hand, time as cycles over rate, packed half twice the 1/1/2 count.
     profile = ncu.read(profiles / "ncu" / BERT)
     launches = profile.table("LAUNCHES")
-    golden = truth(profiles, BERT)
+    golden = truth_of(profiles, "ncu", BERT)
     kernels = golden["per_kernel"]
     assert (golden["kernels"], golden["rule_rows"]) == (len(launches), len(profile.table("RULES")))
     assert [k["duration_from_cycles_ns"] for k in kernels] == pytest.approx(launches["dur_ns"].tolist(), rel=1e-12)
@@ -364,7 +359,7 @@ def test_pages_of_real_programs(profiles: Path) -> None:
     # 16 launches of two kernels, 475 columns: times, sizes and registers; the tensor pipes did nothing.
     profile = ncu.read(profiles / "ncu" / B200)
     launches = profile.table("LAUNCHES")
-    golden = truth(profiles, B200)
+    golden = truth_of(profiles, "ncu", B200)
     assert [k["duration_ns"] for k in golden["per_kernel"]] == launches["dur_ns"].tolist()
     assert golden["distinct_names"] == launches["full_name"].nunique()
     assert [148, 256] * 8 == launches["grid_blocks"].tolist()

@@ -3,7 +3,6 @@
 ``golden/nsys/*.truth.json`` was made by SQL on the exports, independently of this reader.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from real import HOST_ONLY, WITH_KERNELS
+from real import HOST_ONLY, WITH_KERNELS, truth_of
 
 import perfkit
 from perfkit.errors import ReadError
@@ -49,9 +48,7 @@ def capture(name: str, profiles: Path) -> Profile:
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    stem = name.removesuffix(".sqlite")
-    told: dict[str, Any] = json.loads((profiles / "golden" / "nsys" / f"{stem}.truth.json").read_text(encoding="utf-8"))
-    return told
+    return truth_of(profiles, "nsys", name)
 
 
 def per_gpu(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:

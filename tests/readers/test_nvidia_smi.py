@@ -2,13 +2,12 @@
 
 import codecs
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from readers import smi_files as smi
+from real import truth_of
 
 import perfkit
 from perfkit.analysis.monitoring.readings import throttling
@@ -225,10 +224,6 @@ FIELDS = {
 OTHER_READINGS = {"power.draw.average", "power.draw.instant"}
 
 
-def truth(profiles: Path, name: str) -> Any:
-    return json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
-
-
 def figures(samples: pd.DataFrame, metric: str, scale: float) -> dict[str, float]:
     values = samples.loc[samples["metric"] == metric, "value"] / scale
     return {"n": len(values), "mean": values.mean(), "min": values.min(), "max": values.max()}
@@ -236,7 +231,7 @@ def figures(samples: pd.DataFrame, metric: str, scale: float) -> dict[str, float
 
 @pytest.mark.parametrize("name", DMON)
 def test_dmon_equals_its_truth(name: str, profiles: Path) -> None:
-    told = truth(profiles, name)
+    told = truth_of(profiles, "monitor", name)
     profile = smi.read(profiles / "monitor" / name)
     samples = profile.table("SAMPLES")
     assert {int(gpu): rows for gpu, rows in told["rows_per_gpu"].items()} == {
@@ -255,7 +250,7 @@ def test_dmon_equals_its_truth(name: str, profiles: Path) -> None:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_equals_its_truth(name: str, profiles: Path) -> None:
-    told = truth(profiles, name)
+    told = truth_of(profiles, "monitor", name)
     profile = smi.read(profiles / "monitor" / name)
     samples = profile.table("SAMPLES")
     assert {0} == set(samples["gpu"])
@@ -275,7 +270,7 @@ PLACES |= {"mem_total": ("memory_total_bytes", MIB), "power": ("power_w", 1)}
 
 @pytest.mark.parametrize("name", XML)
 def test_an_inventory_equals_its_truth(name: str, profiles: Path) -> None:
-    told = truth(profiles, f"nvidia-smi_xml__{name}.xml")
+    told = truth_of(profiles, "monitor", f"nvidia-smi_xml__{name}.xml")
     profile = smi.read(profiles / "monitor" / f"nvidia-smi_xml__{name}.xml")
     assert (told["driver"] or "") == profile.capture["tool_version"].iloc[0]
     assert [gpu["name"] for gpu in told["gpus"]] == profile.table("DEVICES")["name"].tolist()

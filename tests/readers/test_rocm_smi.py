@@ -1,11 +1,11 @@
 """rocm-smi: the JSON of several ROCm versions, what surrounds it, and what cannot be read."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from readers import smi_files as smi
+from real import truth_of
 
 import perfkit
 from perfkit.errors import ReadError
@@ -142,7 +142,7 @@ PLACES = {
 def test_a_real_document_equals_its_truth_and_no_other_log_is_claimed(profiles: Path) -> None:
     for name in REAL:
         name = f"rocm-smi_json__{name}.json"
-        told = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
+        told = truth_of(profiles, "monitor", name)
         path = profiles / "monitor" / name
         assert len(told["cards"]) == len(rocm_smi.read(path).table("DEVICES"))
         for card, values in told["cards"].items():

@@ -20,6 +20,7 @@ from readers.torch_real import (
     events_of,
     read,
 )
+from real import truth_of
 
 import perfkit
 from perfkit.analysis import timeline
@@ -41,8 +42,7 @@ def capture(name: str, profiles: Path) -> Profile:
 
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
-    return told
+    return truth_of(profiles, "torch", name)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -1,16 +1,15 @@
 """Monitoring logs of real machines, against what the logs' own lines say and the truth that was made from them."""
 
 import csv
-import json
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames import tuples
+from real import truth_of
 from sampled import samples
 
 import perfkit
@@ -34,8 +33,8 @@ LOGS = [TRAINING, *(H100.format(state, kind) for state in ("load", "idle") for k
 
 
 def truth(profiles: Path, name: str) -> dict[str, dict[str, float]]:
-    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
-    return next(iter(told["per_gpu"].values()))
+    of: dict[str, dict[str, float]] = next(iter(truth_of(profiles, "monitor", name)["per_gpu"].values()))
+    return of
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import us
+from analysis.spans import loaded, us
 from frames import api_calls, copies, kernels
 from planted.program import Settings, simulated
 from readers.torch_real import EPOCH_DECIMALS, GRAPHS_A100, RESNET_MI300, TRACES, V100_AFTER, V100_BEFORE
@@ -224,7 +224,7 @@ REFUSED = {
 
 
 def replayed(profiles: Path, capture: str, *changes: Host | Kernels) -> Replay:
-    run = perfkit.load(profiles / ("nsys" if capture in WITH_KERNELS else "torch") / capture)
+    run = loaded(profiles / ("nsys" if capture in WITH_KERNELS else "torch") / capture)
     return replay(run.kernels, run.copies, run.api_calls, ranges=run.ranges, changes=changes)
 
 
@@ -251,7 +251,7 @@ def test_every_torch_trace_with_kernels_is_listed(profiles: Path) -> None:
 @pytest.mark.parametrize("capture", [CLOVERLEAF, JACOBI, MPI])
 def test_kernels_that_are_waited_for(profiles: Path, capture: str) -> None:
     # Twice the kernels' time is that much more, half of it that much less; 1 % is left for what the CPU does meanwhile.
-    run = perfkit.load(profiles / "nsys" / capture)
+    run = loaded(profiles / "nsys" / capture)
     kernel_ns = int(run.kernels["dur_ns"].sum())
     for factor in (2, 0.5):
         found = replayed(profiles, capture, Kernels(factor))
