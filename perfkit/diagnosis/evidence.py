@@ -37,6 +37,7 @@ PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORE
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
 COMPILED_CODE = re.compile(r"\(dynamo_timed\)|^Torch-Compiled Region|^CompiledFunction|^triton_(?:poi|red|per|tem)_")
+NETWORK = re.compile("NET/")
 OPTIMIZER = re.compile(r"Optimizer\.step#")
 FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
@@ -193,7 +194,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "call_paths": lambda view: len(view.run.calltree) > 0,
     # NCCL found the network cards behind a host bridge or another processor.
     "far_card": lambda view: bool(
-        (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], re.compile("NET").match)].any()
+        (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], NETWORK.match)].any()
     ),
     "links": lambda view: bool(view.run.links["transport"].notna().any()),
     "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
