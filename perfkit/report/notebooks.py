@@ -287,8 +287,14 @@ class _Kernels:
 
     def manager(self, notebook: str) -> type:
         """Return a class that starts the kernel of a notebook and adds its process."""
+        from jupyter_client.asynchronous.client import AsyncKernelClient
         from jupyter_client.manager import AsyncKernelManager
         from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+        class Client(AsyncKernelClient):
+            def start_channels(self, *channels: bool, **named: bool) -> None:
+                """Start all but the heartbeat: its thread may wait for ever for a kernel that is ending."""
+                super().start_channels(*channels, **{**named, "hb": False})
 
         add, server = self._add, self._server
 
@@ -305,6 +311,10 @@ class _Kernels:
                 return self.connection_info
 
         class Manager(AsyncKernelManager):
+            def client(self, **options: Any) -> Any:
+                self.client_factory = Client
+                return super().client(**options)
+
             async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
                 if self.kernel_spec and "kernel_provisioner" not in self.kernel_spec.metadata:
                     self.kernel_id = self.kernel_id or str(uuid4())

@@ -92,6 +92,7 @@ def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path, i
 
 
 def test_kernels_start_without_the_process_too(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyter_client.channels.HBChannel.start", lambda _: pytest.fail("its thread may never end"))
     store(stored, "first", ABOUT)
     (forked,) = answers(execute(["first"], {}, done=lambda _: None))
     monkeypatch.setattr(notebooks, "SERVER", "raise SystemExit(1)")
