@@ -311,14 +311,11 @@ class _Kernels:
                 return self.connection_info
 
         class Manager(AsyncKernelManager):
-            def client(self, **options: Any) -> Any:
-                self.client_factory = Client
-                return super().client(**options)
-
             async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
                 if self.kernel_spec and "kernel_provisioner" not in self.kernel_spec.metadata:
                     self.kernel_id = self.kernel_id or str(uuid4())
                     self.provisioner = Provisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
+                self.client_factory = Client
                 await super().start_kernel(**options)
                 add(notebook, getattr(self.provisioner, "process", None))
 
