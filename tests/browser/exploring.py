@@ -95,6 +95,17 @@ class Exploring:
         self.tab.wait_for_function(f"before => {TITLE} && {TITLE} !== before", arg=title, timeout=LIMIT)
         return self.title
 
+    def until_slider_states(self, window: list[int]) -> None:
+        """Wait until the slider under the timeline states a window (ns), which it does in ms: it follows the others."""
+        self.tab.wait_for_function(
+            """([box, edges]) => {
+                const stated = document.querySelector(`${box} .widget-readout`).textContent.match(/[\\d.]+/g);
+                return edges.every((edge, end) => Math.abs(edge - Number(stated[end])) < 1e-3);
+            }""",
+            arg=[BOX, [edge / 1e6 for edge in window]],
+            timeout=LIMIT,
+        )
+
     def until_drawn_after(self, spoken: str, timeout: float = LIMIT) -> None:
         self.tab.wait_for_function(f"before => {SPOKEN} && {SPOKEN} !== before", arg=spoken, timeout=timeout)
 

@@ -100,9 +100,7 @@ def test_brush(explorer: Exploring) -> None:
         explorer.tab.wait_for_timeout(200)
     assert [0.25, 0.5] == pytest.approx(edges, abs=1 / 600)
     explorer.until_title(f"{explorer.ask('explorer.lanes.count(window=explorer.window)'):,} operations")
-    readout = explorer.tab.locator(f"{BOX} .widget-readout").first.inner_text()
-    shown = [float(edge) for edge in re.findall(r"[\d.]+", readout)]
-    assert [edge / 1e6 for edge in window] == pytest.approx(shown, abs=1e-3)
+    explorer.until_slider_states(window)
     assert before != explorer.tab.evaluate(picture)
     explorer.tab.mouse.move(0, 0)
     explorer.reset()
