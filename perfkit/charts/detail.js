@@ -45,7 +45,7 @@ function render({model, el}) {
     const said = made("div", root, "", {className: "perfkit-timeline-said"}), notes = made("div", root);
     said.setAttribute("role", "status");
     canvas.setAttribute("role", "img");
-    let GUTTER = 200, drawn = null, whole = null, view = [0, 1], committed = null, waiting = 0, frame = 0, typed = 0;
+    let GUTTER = 200, drawn = null, whole = null, view = [0, 1], committed = null, waiting = 0, asks = 0, frame = 0, typed = 0;
     let rows = [], pointer = null, drag = null, picked = null, other = null, marks = [], isArmed = false, bars = [], asked = "", seenWidth = 0;
     const past = [], deepest = {};
 
@@ -78,6 +78,7 @@ function render({model, el}) {
     const paint = () => { isStale = true; point(); };
     const arranged = () => ({hidden: [], closed: [], pinned: [], opened: [], ...model.get("arranged")});
     const arrange = value => { model.set("arranged", value); model.save_changes(); place(); };
+    const commit = (next, isQuiet = false) => { if (committed && !isQuiet) past.push(committed); committed = next; };
     const find = step => model.send({kind: "find", step, at: Math.round((view[0] + view[1]) / 2)});
 
     function look(first, last, {isQuiet = false, rest = REST} = {}) {
@@ -89,9 +90,9 @@ function render({model, el}) {
         waiting = setTimeout(() => {
             waiting = 0;
             view = view.map(Math.round);
-            if (committed && !isQuiet) past.push(committed);
-            committed = view;
-            model.send({kind: "look", first: view[0], last: view[1]});
+            commit(view, isQuiet);
+            asks = Math.max(asks, drawn.answers) + 1;
+            model.send({kind: "look", first: view[0], last: view[1], number: asks});
         }, rest);
     }
     const zoom = (by, at = pointer && pointer.x > GUTTER ? time(pointer.x) : (view[0] + view[1]) / 2) =>
@@ -447,11 +448,9 @@ function render({model, el}) {
             lines: spec.lines.map(one => ({...one, points: table(one.points)}))};
         const isWhole = drawn.window[1] - drawn.window[0] >= drawn.whole;
         if (isWhole || whole?.origin !== drawn.origin || whole?.key !== drawn.key) whole = isWhole ? drawn : null;
-        if (String(committed) !== String(drawn.window)) {
-            if (committed) past.push(committed);
-            committed = drawn.window;
-        }
-        if (!waiting && !drag) view = drawn.window;
+        const isLast = drawn.answers >= asks;  // else the answer to a later look follows, and the view stays there
+        if (isLast && String(committed) !== String(drawn.window)) commit(drawn.window);
+        if (isLast && !waiting && !drag) view = drawn.window;
         title.textContent = drawn.title;
         canvas.setAttribute("aria-label", drawn.spoken);
         notes.replaceChildren();

@@ -40,8 +40,8 @@ class Canvas(anywidget.AnyWidget):
     def listen(self, heard: Callable[[dict[str, Any]], None]) -> None:
         """Call `heard` with each gesture: its `kind`, and what belongs to it.
 
-        `LOOKED` has first and last (ns since `origin`), `CLICKED` lane (label) and id, `SEARCH` and `FILTER` text,
-        `FIND` step (1 or -1) and at (ns since `origin`).
+        `LOOKED` has first and last (ns since `origin`) and its number, `CLICKED` lane (label) and id, `SEARCH` and
+        `FILTER` text, `FIND` step (1 or -1) and at (ns since `origin`).
         """
         self.on_msg(lambda _, content, __: heard(content))
 
@@ -113,6 +113,7 @@ def timeline(
     whole: tuple[int, int] | None = None,
     lines: pd.DataFrame | None = None,
     types: Sequence[str] = (),
+    answers: int = 0,
 ) -> Drawing:
     """Return lanes over a window as `Canvas` draws them; empty lanes without a row.
 
@@ -123,7 +124,8 @@ def timeline(
     where there is none. `lines`: columns lane, start_ns, mean, min, max (any unit): metrics over time.
     `types`: of each lane, `GPU` (the default), `GROUP` (of several streams), `FLAME` (nested) or `LINE`.
     `window`: (start_ns, end_ns) that is seen, of the `whole`. `title`, `explanation`: what is seen, and lines on how to
-    read it. Raises ValueError if there are more rows than a browser draws.
+    read it. `answers`: the number of the `LOOKED` that is answered; a page that sent a later one does not move. Raises
+    ValueError if there are more rows than a browser draws.
     """
     need(bins, *BINS)
     need(spans, *SPANS)
@@ -145,6 +147,7 @@ def timeline(
         "spoken": " ".join(f"{text.rstrip('.')}." for text in spoken),
         "origin": str(origin),
         "whole": int(end - origin),
+        "answers": answers,
         "window": [int(edge - origin) for edge in window],
         "lanes": [
             {"label": label, "type": kind, "levels": int(levels.get(n, 1))}

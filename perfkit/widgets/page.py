@@ -181,6 +181,8 @@ class Steps:
 
 
 BINS, LEAST = 320, 40
+UNTOLD: dict[str, Any] = {"value": None, "store": []}  # a brush of which a page has told nothing yet
+PATIENCE = 3.0  # s in which a page tells of the picture that it was sent last; it may tell of older ones before
 MOST_ROWS = 4000  # rows of all GPUs together: what the page draws without delay
 
 
@@ -190,12 +192,13 @@ class Overview:
     def __init__(self, explorer: Explorer, axis: Axis, is_told: bool) -> None:
         self.explorer, self.axis = explorer, axis
         enable_brush()
-        self._brush: tuple[int, ...] = explorer.window
-        self._times = 0
+        self._brush: Window = explorer.window
+        self._times, self._sent = 0, -PATIENCE
+        self._awaited: tuple[float, ...] = ()
         self._of: Any = self._choice()
         self._bins = self._busy()
         self.chart = timeline.brushed(self._drawn(), looks=not is_told)
-        self._watch()
+        self.chart.observe(self._brushed, "_vl_selections")
         explorer.observe(self._changed, CHOICES)
 
     def _choice(self) -> Any:
@@ -214,14 +217,17 @@ class Overview:
         shown = axis.shown(window) if window else None
         return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown, width="container")
 
-    def _watch(self) -> None:
-        """Follow the brush: a chart that is drawn anew has a new one."""
-        if hasattr(self.chart.selections, "brush"):
-            self.chart.selections.observe(self._brushed, ["brush"])
-
     def _brushed(self, change: Any) -> None:
-        """Set the window to the brush; the page repeats what it was told to show, which moves nothing."""
-        edges = change["new"].value.get("start")
+        """Set the window to the brush, unless the page tells of a picture before the one that it was sent last."""
+        told = change["new"].get("brush", UNTOLD)["value"]
+        edges = () if told is None else told.get("start", ())
+        if told is None or None in edges:  # a page without width has no edges
+            return
+        apart = [abs(edge - sent) for edge, sent in zip(edges, self._awaited, strict=False)]
+        is_last = len(edges) == len(self._awaited) and all(far <= self.axis.step / 2 for far in apart)
+        if not is_last and time.monotonic() - self._sent < PATIENCE:
+            return
+        self._sent = -PATIENCE
         self._brush = self.axis.chosen(edges, self.explorer.window) if edges else ()
         # Not sent: the page shows this brush. One that is opened or loaded again asks for it.
         self.chart._trait_values["spec"] = self._marked(self._brush)
@@ -232,14 +238,15 @@ class Overview:
         of, window = self._choice(), self.explorer.window
         if of == self._of and window == self._brush:
             return
-        self._brush = window
+        self._brush, self._awaited, self._sent = window, self.axis.shown(window) if window else (), time.monotonic()
         if of == self._of and self._bins.size:  # the brush alone: to make the chart anew takes longer than all else
             self._times += 1  # the page draws nothing for what it was sent before, and the mouse's brush would stay
-            self.chart.spec = {**self._marked(window), "usermeta": {"times": self._times}}
+            with self.chart.hold_sync():
+                self.chart.spec = {**self._marked(window), "usermeta": {"times": self._times}}
+                self.chart._vl_selections = {"brush": UNTOLD}  # a page does not tell what it told last
             return
         self._of, self._bins = of, self._busy()
         self.chart.chart = self._drawn()
-        self._watch()
 
     def _marked(self, window: tuple[int, ...]) -> dict[str, Any]:
         """Return the chart's specification with the brush over a window; over nothing, if that is empty."""

@@ -248,6 +248,7 @@ class Zoomable:
         self._dossier: Later[pd.DataFrame] | None = None  # of the kernel clicked last
         self._awaited: dict[str, Any] = {}  # what was clicked before what is known of it was read
         self._drawn: tuple[Any, ...] = ()
+        self._answers = 0  # the number of the page's last look
         self._spans, self._tables = empty(SPANS), np.zeros(0, object)  # what is drawn one by one, and the table of each
         self._found: timeline_search.Matches | None = None
         self._asked, self._place = "", 0  # what is searched, and the middle of the match that was jumped to
@@ -290,6 +291,7 @@ class Zoomable:
         """Answer a gesture of `perfkit.charts.detail.Canvas`."""
         kind, start = gesture.get("kind"), self.whole[0]
         if kind == LOOKED:
+            self._answers = int(gesture.get("number", 0))
             self._look(start + int(gesture["first"]), start + int(gesture["last"]))
         elif kind == CLICKED:
             self._clicked(gesture)
@@ -357,16 +359,16 @@ class Zoomable:
         labels, bins, spans = joined(parts)
         self._spans = spans
         self._tables = np.concatenate([np.full(len(part.spans), part.table, object) for part in parts])
-        devices_ = chosen(self.explorer.lanes.devices, seen)
         told = [line for line in explained([operations, *(one for one in parts if one is not operations)]) if line]
         self.picture.drawing = timeline(
             *(labels, bins, spans),
             window=window,
             whole=self.whole,
-            title=titled(operations, devices_, seen, window),
+            title=titled(operations, chosen(self.explorer.lanes.devices, seen), seen, window),
             explanation=told,
             lines=pd.concat(lines[1:] or lines, ignore_index=True),
             types=types,
+            answers=self._answers,
         )
         self._mark()
         return ""

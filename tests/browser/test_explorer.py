@@ -1,6 +1,7 @@
 """The explorer in JupyterLab in a browser, on a simulated capture of two GPUs, as a person uses it."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,6 +182,24 @@ def test_gestures(explorer: Exploring) -> None:
     for key in ("m", "x", "c", "z", "b", "Escape"):  # in the notebook, some of these cut or add cells
         tab.keyboard.press(key)
     assert tab.evaluate(cells) == before
+
+
+def test_fast_turns_of_the_wheel_add_up(explorer: Exploring) -> None:
+    """Each turn was sent, drawn, and answered late: the window jumped back and turns were lost."""
+    explorer.ask(
+        "[globals().update(told=[]), explorer.observe(lambda change: told.append(change['new']), 'window')][0]"
+    )
+    explorer.point(0.5)
+    explorer.settle()
+    explorer.tab.evaluate(f"{ROOT}.focus()")
+    for _ in range(8):
+        explorer.tab.mouse.wheel(0, -120)
+        explorer.tab.wait_for_timeout(130)
+    first, last = explorer.settle()
+    start, end = explorer.ask("explorer.lanes.span")
+    assert math.exp(-8 * 0.36) == pytest.approx((last - first) / (end - start), rel=0.01)
+    lengths = [last - first for first, last in explorer.ask("told")]
+    assert lengths == sorted(lengths, reverse=True)
 
 
 WATCH = f"""() => {{

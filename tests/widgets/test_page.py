@@ -125,8 +125,26 @@ def test_the_overview_follows_other_choices(run: Run) -> None:
     live.kernels = "nothing"
     assert "No activity in 100 ms" == drawn(live)["title"]["text"]
     live.kernels = ""
+    brush(live, *shown(live))  # as the page does once it has drawn
     brush(live, 30.0, 40.0)
     assert (30 * MS, 40 * MS) == live.window
+
+
+def test_a_page_that_tells_late_of_an_older_picture_moves_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zoomed in fast, a picture may be drawn after the next one was sent: what it says is not a choice."""
+    live = Explorer(run)
+    live.window = (10 * MS, 50 * MS)
+    live.window = (20 * MS, 30 * MS)
+    for edges in ((), (10.0, 50.0)):
+        brush(live, *edges)
+        assert (20 * MS, 30 * MS) == live.window
+    brush(live, 20.0, 30.0)
+    brush(live, 10.0, 50.0)  # by hand
+    assert (10 * MS, 50 * MS) == live.window
+    live.window = (20 * MS, 30 * MS)
+    monkeypatch.setattr(page, "PATIENCE", 0.0)  # it never tells of the last: a hand is heard all the same
+    brush(live)
+    assert () == live.window
 
 
 def test_steps_are_jumped_to(run: Run) -> None:
