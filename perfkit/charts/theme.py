@@ -81,6 +81,7 @@ DETAIL_NAMES: dict[str, str] = {
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
+VEGA_LITE = "6.4"
 LEAST, ROOM, LOOK_MS = 400, 500, 400  # a chart that follows its cell, and a narrow cell, pixels; between two looks
 CELL = ".jp-RenderedVegaCommon5 :is(.vega-embed, .vega-embed .chart-wrapper)"
 WIDE = "containerSize()[0] > 100 ? containerSize()[0] : "

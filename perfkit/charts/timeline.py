@@ -176,7 +176,6 @@ def activity(
     bins: pd.DataFrame,
     *,
     span: tuple[int, int],
-    shown: tuple[float, float] | None = None,
     title: str = "",
     width: float | str = WIDTH,
 ) -> alt.Chart | alt.LayerChart:
@@ -184,8 +183,8 @@ def activity(
 
     Busy is the share of a bin in which the stream of the GPU that worked most of it worked. Of more than 24 GPUs the
     busiest are shown, which the chart says. `bins`: columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac
-    (0..1), as of `analysis.timeline.bins`. `span`: (start_ns, end_ns) of the axis. `shown`: window that the brush
-    covers, in the axis' unit. `width`: pixels, or "container", which something on the page must tell of its size.
+    (0..1), as of `analysis.timeline.bins`. `span`: (start_ns, end_ns) of the axis. `width`: pixels, or "container",
+    which something on the page must tell of its size.
     """
     need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     fraction(bins, "busy_frac")
@@ -205,20 +204,17 @@ def activity(
     limit = f" These are the busiest {count} of {whole} GPUs." if count < whole else ""
     text = title or f"When {gpus} worked, over {duration(span[1] - span[0])}"
     explained = f"Full colour: busy 100 % of the time. {GESTURES}{limit}"
-    return _chart(drawn, span, scale, shown, count).properties(
+    return _chart(drawn, span, scale, count).properties(
         width=width,
         title=alt.TitleParams(text=text, subtitle=[explained]),
         description=f"{text}. Strip per GPU. {explained}",
     )
 
 
-def _chart(
-    drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, shown: tuple[float, float] | None, count: int
-) -> alt.Chart:
+def _chart(drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, count: int) -> alt.Chart:
     ends = [edge / scale.size for edge in span]
     look = alt.BrushConfig(fill="#808080", fillOpacity=0.3, stroke="#808080", strokeWidth=2)
-    drawn_at: dict[str, Any] = {"value": {"x": [*shown]}} if shown else {}
-    brush = alt.selection_interval(name="brush", encodings=["x"], mark=look, **drawn_at)
+    brush = alt.selection_interval(name="brush", encodings=["x"], mark=look)
     axis = alt.Axis(grid=False, tickCount=MOST_TICKS)
     time = f"time since the start of the recording ({scale.symbol})"
     begins = f"bin starts at ({scale.symbol})"
@@ -231,30 +227,6 @@ def _chart(
     chart = chart.encode(x, alt.X2("end"), y, strength, tips).add_params(brush)
     strips: alt.Chart = chart.properties(height=max(TALL, min(count * 18, 240)))
     return strips
-
-
-def enable(program: str = "") -> str:
-    """Make charts with a brush drawable without network; return the program in the page that draws them, made once."""
-    if program and not alt.JupyterChart._is_offline:
-        alt.JupyterChart._esm = program
-        alt.JupyterChart._is_offline = True
-    alt.JupyterChart.enable_offline(True)
-    return str(alt.JupyterChart._esm)
-
-
-def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 100, looks: bool = False) -> alt.JupyterChart:
-    """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`.
-
-    `looks`: whether it looks for a new width, as `theme.measured` says.
-    """
-    lines = dict.fromkeys(("domainColor", "tickColor"), "#888888")  # on the canvas: the page's colour may change
-    ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
-    config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
-    # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
-    options: dict[str, Any] = {"actions": False, "renderer": "hybrid", "config": config}
-    if chart.width == "container":
-        options["patch"] = [theme.measured(looks)]
-    return alt.JupyterChart(chart, debounce_wait=rest_ms, max_wait=False, embed_options=options)
 
 
 def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

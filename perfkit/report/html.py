@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 
 from perfkit import cache as perfkit_cache
 from perfkit.charts import tables as charts_tables
-from perfkit.charts.theme import MIME
+from perfkit.charts.theme import MIME, VEGA_LITE
 from perfkit.report.output import TEXT
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 
 TEMPLATES = Path(__file__).parent / "template"
-VEGA_LITE = "6.4"
 SHOWN = [MIME, "text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/latex", "text/plain"]
 _HEADING = re.compile(r"<(/?)h([1-5])\b")
 _QUESTION = re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.MULTILINE)

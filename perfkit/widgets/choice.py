@@ -3,14 +3,13 @@
 A choice that does not fit the run is a TraitError with what can be chosen. Choices that each fit, and together leave
 nothing, are no error: `selection` is then None and `problem` a sentence. The last choice lies in the cache, which users
 of one machine may share: each user has a folder there, closed to others, and a file is read only if it belongs to this
-user and nobody else may write it. The content is checked all the same: a choice like one that is typed, the program of
-the overview by the checksum in its name. Without a cache nothing is stored.
+user and nobody else may write it. The content is checked all the same, like a choice that is typed. Without a cache
+nothing is stored.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import operator
 import os
@@ -33,7 +32,6 @@ from perfkit import cache, selection
 from perfkit.analysis import steps
 from perfkit.analysis.lanes import Lanes
 from perfkit.analysis.ranks import to_open
-from perfkit.charts import timeline
 from perfkit.discovery import discovered
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import printable
@@ -90,7 +88,7 @@ class Offer:
         self.span = _span(run, lanes)
 
 
-LONGEST_CHOICE, LONGEST_PROGRAM = 100_000, 50_000_000  # bytes that are read
+LONGEST_CHOICE = 100_000  # bytes that are read
 # What a choice consists of, and of what each part is a list; `kernels` is one text.
 FIELDS: dict[str, type] = {"ranks": int, "gpus": int, "window": int, "kernels": str, "families": str}
 CHOICES = list(FIELDS)
@@ -400,30 +398,6 @@ def _place(run: Run) -> Path | None:
         return None
     key = json.dumps(sorted(str(path.resolve()) for path in paths))
     return folder / "choices" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-
-
-def enable_brush() -> None:
-    """Make charts with a brush drawable without network; putting the program together takes seconds, once."""
-    folder = _own_folder()
-    versions = "-".join(importlib.metadata.version(name) for name in ("altair", "vl-convert-python"))
-    stored = _program(folder / "charts", versions) if folder else ""
-    made = timeline.enable(stored)
-    if folder and not stored:
-        _write(folder / "charts" / f"{versions}.{_sum(made)}.js", made.encode())
-
-
-def _program(folder: Path, versions: str) -> str:
-    """Return the program that is stored, empty if there is none that is whole."""
-    for file in folder.glob(f"{versions}.*.js"):
-        with suppress(UnicodeDecodeError):
-            text = _content(file, LONGEST_PROGRAM).decode()
-            if file.name == f"{versions}.{_sum(text)}.js":
-                return text
-    return ""
-
-
-def _sum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _own_folder() -> Path | None:

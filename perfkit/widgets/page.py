@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
+import importlib.metadata
 import subprocess
 import sys
 import time
@@ -14,14 +14,15 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import anywidget
 import ipywidgets
-import pandas as pd
 import traitlets
 
+from perfkit import cache
 from perfkit.charts import timeline
-from perfkit.charts.theme import follow_cells
+from perfkit.charts.theme import VEGA_LITE, follow_cells, measured
 from perfkit.format import TIME, duration, percent, printable, unit
-from perfkit.widgets.choice import CHOICES, arguments, enable_brush, place, texts
+from perfkit.widgets.choice import CHOICES, arguments, place, texts
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer, Offer
@@ -180,79 +181,78 @@ class Steps:
             self.said.value = escape(str(e))
 
 
+class Brushed(anywidget.AnyWidget):
+    """A chart with a selection `brush` whose `edges` page and Python set, in the axis' unit; none is empty.
+
+    Altair's own widget makes the chart anew to move its brush, and a page keeps each chart that it made.
+    """
+
+    spec: Any = traitlets.Dict().tag(sync=True)
+    edges: Any = traitlets.List().tag(sync=True)
+
+
+def enable_brush() -> None:
+    """Put together, once, the program that draws `Brushed` in a page, without network: that takes seconds."""
+    program = Path(__file__).with_name("brush.js").read_text("utf-8")
+
+    def bundled() -> str:
+        from vl_convert import javascript_bundle
+
+        return str(javascript_bundle(program, vl_version=VEGA_LITE))
+
+    version = importlib.metadata.version("vl-convert-python")
+    made = hashlib.sha256(program.encode()).hexdigest()[:8]
+    Brushed._esm = cache.text(f"brush-{made}-{VEGA_LITE}-{version}", bundled)
+
+
 BINS, LEAST = 320, 40
-UNTOLD: dict[str, Any] = {"value": None, "store": []}  # a brush of which a page has told nothing yet
-PATIENCE = 3.0  # s in which a page tells of the picture that it was sent last; it may tell of older ones before
 MOST_ROWS = 4000  # rows of all GPUs together: what the page draws without delay
 
 
 class Overview:
-    """One chart for as long as the explorer lives: `chart` is drawn again when something else than its brush chose."""
+    """One chart for as long as the explorer lives: `chart` is drawn again when something else than a window is chosen.
+
+    `is_told`: whether the page tells it of a new width; otherwise it looks for one.
+    """
 
     def __init__(self, explorer: Explorer, axis: Axis, is_told: bool) -> None:
         self.explorer, self.axis = explorer, axis
         enable_brush()
-        self._brush: Window = explorer.window
-        self._times, self._sent = 0, -PATIENCE
-        self._awaited: tuple[float, ...] = ()
-        self._of: Any = self._choice()
-        self._bins = self._busy()
-        self.chart = timeline.brushed(self._drawn(), looks=not is_told)
-        self.chart.observe(self._brushed, "_vl_selections")
+        self._of: Any = None
+        self.chart, self._looks = Brushed(), not is_told
+        self._changed()
+        self.chart.observe(self._brushed, "edges")
         explorer.observe(self._changed, CHOICES)
 
-    def _choice(self) -> Any:
-        chosen = self.explorer.parameters
-        return [chosen[name] for name in ("ranks", "gpus", "kernels", "families")]
-
-    def _busy(self) -> pd.DataFrame:
-        """Return the bins of what is chosen, over the whole axis."""
+    def _drawn(self) -> dict[str, Any]:
+        """Return the specification of what is chosen, over the whole axis."""
         lanes, asked = self.explorer.lanes, self.explorer.on_lanes
-        if asked is None:
-            return lanes.busy(bins=1).iloc[:0]
-        return lanes.busy(bins=max(LEAST, min(BINS, MOST_ROWS // len(lanes.devices))), **asked)
-
-    def _drawn(self) -> Any:
-        axis, window = self.axis, self.explorer.window
-        shown = axis.shown(window) if window else None
-        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown, width="container")
+        many = max(LEAST, min(BINS, MOST_ROWS // len(lanes.devices)))
+        bins = lanes.busy(bins=1).iloc[:0] if asked is None else lanes.busy(bins=many, **asked)
+        span = (self.axis.start, self.axis.end)
+        spec: dict[str, Any] = timeline.activity(bins, span=span, width="container").to_dict()
+        lines = dict.fromkeys(("domainColor", "tickColor"), "#888888")  # on the canvas: the page's colour may change
+        ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
+        title = {"color": "currentColor", "subtitleColor": "currentColor"}
+        # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
+        look = {"actions": False, "renderer": "hybrid", "config": {"axis": ink, "title": title, "background": None}}
+        patch = {"patch": [measured(self._looks)]} if spec.get("width") == "container" else {}
+        return {**spec, "usermeta": {"embedOptions": look | patch}}
 
     def _brushed(self, change: Any) -> None:
-        """Set the window to the brush, unless the page tells of a picture before the one that it was sent last."""
-        told = change["new"].get("brush", UNTOLD)["value"]
-        edges = () if told is None else told.get("start", ())
-        if told is None or None in edges:  # a page without width has no edges
-            return
-        apart = [abs(edge - sent) for edge, sent in zip(edges, self._awaited, strict=False)]
-        is_last = len(edges) == len(self._awaited) and all(far <= self.axis.step / 2 for far in apart)
-        if not is_last and time.monotonic() - self._sent < PATIENCE:
-            return
-        self._sent = -PATIENCE
-        self._brush = self.axis.chosen(edges, self.explorer.window) if edges else ()
-        # Not sent: the page shows this brush. One that is opened or loaded again asks for it.
-        self.chart._trait_values["spec"] = self._marked(self._brush)
-        self.explorer.window = self._brush
+        """Set the window to the brush."""
+        edges, window = change["new"], self.explorer.window
+        self.explorer.window = self.axis.chosen(edges, window) if edges else ()
 
-    def _changed(self, _: Any) -> None:
-        """Draw again unless only the window changed, and that by the brush."""
-        of, window = self._choice(), self.explorer.window
-        if of == self._of and window == self._brush:
-            return
-        self._brush, self._awaited, self._sent = window, self.axis.shown(window) if window else (), time.monotonic()
-        if of == self._of and self._bins.size:  # the brush alone: to make the chart anew takes longer than all else
-            self._times += 1  # the page draws nothing for what it was sent before, and the mouse's brush would stay
-            with self.chart.hold_sync():
-                self.chart.spec = {**self._marked(window), "usermeta": {"times": self._times}}
-                self.chart._vl_selections = {"brush": UNTOLD}  # a page does not tell what it told last
-            return
-        self._of, self._bins = of, self._busy()
-        self.chart.chart = self._drawn()
-
-    def _marked(self, window: tuple[int, ...]) -> dict[str, Any]:
-        """Return the chart's specification with the brush over a window; over nothing, if that is empty."""
-        param = {name: value for name, value in self.chart.spec["params"][0].items() if name != "value"}
-        value = {"value": {"x": [*self.axis.shown(window)]}} if window else {}
-        return {**self.chart.spec, "params": [param | value]}
+    def _changed(self, _: Any = None) -> None:
+        """Show the present choice."""
+        chosen, window = self.explorer.parameters, self.explorer.window
+        of = [chosen[name] for name in ("ranks", "gpus", "kernels", "families")]
+        if of != self._of:
+            self._of, self.chart.spec = of, self._drawn()
+        if window and self.chart.edges and self.axis.chosen(self.chart.edges, window) == window:
+            return  # it is the brush, to less than half a step
+        self.chart.edges = [*self.axis.shown(window)] if window else []
 
 
 LONGEST_FAILURE = 600  # characters of what went wrong

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import altair as alt
 import pandas as pd
 import pytest
 from charts.checking import Spec, checked, drawn, refuses, subtitle, title
@@ -111,28 +110,10 @@ def test_a_strip_is_as_strong_as_the_busiest_stream() -> None:
     checked(timeline.activity(spans(ONE), span=(0, 100)))
 
 
-def test_the_brush_is_where_the_window_is_and_reaches_python() -> None:
-    spec = activity(ONE, span=(0, 200), shown=(20, 40))
-    assert ["brush", {"x": [20, 40]}] == [spec["params"][0][key] for key in ("name", "value")]
-    assert [0, 200] == spec["encoding"]["x"]["scale"]["domain"]
-    assert "value" not in activity(ONE)["params"][0]
-    chart = timeline.brushed(timeline.activity(spans(ONE), span=(0, 100)))
-    seen: list[Any] = []
-    chart.selections.observe(lambda change: seen.append(change["new"].value), ["brush"])
-    chart._vl_selections = {"brush": {"value": {"start": [2.5, 7]}, "store": []}}
-    assert [{"start": [2.5, 7]}] == seen
-    assert "currentColor" == chart.embed_options["config"]["axis"]["labelColor"]
-
-
-def test_a_program_is_used_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    chart = alt.JupyterChart
-    monkeypatch.setattr(chart, "_esm", chart._esm)
-    monkeypatch.setattr(chart, "_is_offline", False)
-    made = timeline.enable()
-    assert "https://esm.sh" not in made  # loads nothing from the network
-    assert 500_000 < len(made)
-    monkeypatch.setattr(chart, "_is_offline", False)
-    assert "kept" == timeline.enable("kept") == timeline.enable()
+def test_the_brush_is_over_the_axis_of_time() -> None:
+    spec = activity(ONE, span=(0, 200))
+    assert {"name": "brush", "type": "interval"}.items() <= {**spec["params"][0], **spec["params"][0]["select"]}.items()
+    assert ([0, 200], "start") == (spec["encoding"]["x"]["scale"]["domain"], spec["encoding"]["x"]["field"])
 
 
 def _hist(*rows: tuple[int, int, str, int, int]) -> pd.DataFrame:

@@ -20,13 +20,12 @@ from sampled import samples
 from widgets.explored import HOSTILE, MS, capture, changes, run_of, tables
 
 import perfkit
-from perfkit.charts import timeline
 from perfkit.cli import main
 from perfkit.names.families import FAMILIES
 from perfkit.profile import Profile
 from perfkit.run import Run, load
 from perfkit.tables import LAUNCHES
-from perfkit.widgets import choice, page
+from perfkit.widgets import choice
 from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
 
 pytestmark = pytest.mark.usefixtures("page_of_tests")
@@ -330,50 +329,16 @@ Plant = Callable[[Path, pytest.MonkeyPatch], None]
 PLANTS: list[Plant] = [of_another, writable, linked, piped]
 
 
-@pytest.fixture
-def programs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The programs with which charts are drawn from now on; an empty one is put together first."""
-    monkeypatch.undo()
-    monkeypatch.setenv("PERFKIT_CACHE", str(cache))
-    given: list[str] = []
-    monkeypatch.setattr(timeline, "enable", lambda program="": given.append(program) or program or "draws")
-    return given
-
-
 @posix
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("is_folder", [False, True])
-@pytest.mark.parametrize("kind", ["choices", "charts"])
 def test_what_another_user_may_have_written_is_not_taken(
-    run: Run,
-    programs: list[str],
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    plant: Plant,
-    is_folder: bool,
-    kind: str,
+    run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant, is_folder: bool
 ) -> None:
-    choice.enable_brush()
-    monkeypatch.setattr(page, "enable_brush", lambda: None)
     Explorer(run, show="").choose(**CHOICE)
-    (file,) = cache.glob(f"user-*/{kind}/*")
+    (file,) = cache.glob("user-*/choices/*")
     plant(file.parents[1] if is_folder else file, monkeypatch)
-    assert kind == "charts" or {} == Explorer(run, show="").last
-    choice.enable_brush()
-    assert kind == "choices" or ["", ""] == programs
-
-
-def test_the_program_is_put_together_once(programs: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(2):
-        choice.enable_brush()
-    (file,) = cache.glob("user-*/charts/*")
-    file.write_text("steals")
-    choice.enable_brush()
-    assert ["", "draws", ""] == programs
-    assert "draws" == file.read_text()
-    monkeypatch.setenv("PERFKIT_CACHE", "off")
-    choice.enable_brush()
-    assert "" == programs[-1]
+    assert {} == Explorer(run, show="").last
 
 
 def test_a_row_of_a_table_leads_to_its_time_or_its_kernel(run: Run) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import vl_convert
 from frames import kernels, ranges
 from sampled import samples
 from widgets.explored import HOSTILE, MS, changes, kernel, run_of, tables
@@ -23,8 +24,7 @@ pytestmark = pytest.mark.usefixtures("page_of_tests")
 
 
 def brush(explorer: Explorer, *edges: float) -> None:
-    value = {"start": [*edges]} if edges else {}
-    explorer.view.overview.chart._vl_selections = {"brush": {"value": value, "store": []}}
+    explorer.view.overview.chart.edges = [*edges]
 
 
 def drawn(explorer: Explorer) -> dict[str, Any]:
@@ -32,8 +32,7 @@ def drawn(explorer: Explorer) -> dict[str, Any]:
 
 
 def shown(explorer: Explorer) -> Any:
-    (param,) = drawn(explorer)["params"]
-    return param.get("value", {}).get("x")
+    return explorer.view.overview.chart.edges
 
 
 def is_hidden(widget: Any) -> bool:
@@ -64,7 +63,7 @@ def test_pickers_show_what_code_chooses(run: Run) -> None:
     assert (1, (12_345_678, 45_000_001)) == (len(seen), live.window)
     live.reset()
     values = (pickers.gpus.value, pickers.kernels.value, pickers.window.value, shown(live))
-    assert ((), "", (0.0, 100.0), None) == values
+    assert ((), "", (0.0, 100.0), []) == values
     live.kernels = "nothing"
     live.window = (0, 10 * MS)  # the sentence is the same, the window is not
     assert (0.0, 10.0) == pickers.window.value
@@ -83,22 +82,20 @@ def test_a_gpu_that_was_not_recorded_is_for_code_alone(tmp_path: Path) -> None:
     assert 2 == len(live.selection.kernels)
 
 
-def test_brush_sets_the_window_and_is_not_drawn_again(run: Run) -> None:
-    """A page that is loaded again asks for the specification: it has the brush. Reset draws it anew, without."""
+def test_brush_sets_the_window_and_no_window_draws_anew(run: Run) -> None:
     live, again = Explorer(run), []
-    before = drawn(live)
     live.view.overview.chart.observe(lambda change: again.append(change["new"]), ["spec"])
     seen = changes(live)
     brush(live, 20.0, 60.0)
     assert ((20 * MS, 60 * MS), (20.0, 60.0)) == (live.window, live.view.controls.window.value)
-    assert [20.0, 60.0] == shown(live)
     brush(live)
-    assert ((), 2, None) == (live.window, len(seen), shown(live))
+    assert ((), 2) == (live.window, len(seen))
     brush(live, 20.0, 60.0)
-    assert not again
     live.reset()
-    assert ([drawn(live)], None) == (again, shown(live))
-    assert before != again[0]  # which the page has, and would not draw
+    live.window = (10 * MS, 30 * MS)
+    assert ([], [10.0, 30.0]) == (again, shown(live))
+    live.gpus = [1]
+    assert ([drawn(live)], [10.0, 30.0]) == (again, shown(live))
 
 
 def test_the_page_repeats_a_window_without_moving_it(run: Run) -> None:
@@ -125,26 +122,23 @@ def test_the_overview_follows_other_choices(run: Run) -> None:
     live.kernels = "nothing"
     assert "No activity in 100 ms" == drawn(live)["title"]["text"]
     live.kernels = ""
-    brush(live, *shown(live))  # as the page does once it has drawn
     brush(live, 30.0, 40.0)
     assert (30 * MS, 40 * MS) == live.window
 
 
-def test_a_page_that_tells_late_of_an_older_picture_moves_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zoomed in fast, a picture may be drawn after the next one was sent: what it says is not a choice."""
-    live = Explorer(run)
-    live.window = (10 * MS, 50 * MS)
-    live.window = (20 * MS, 30 * MS)
-    for edges in ((), (10.0, 50.0)):
-        brush(live, *edges)
-        assert (20 * MS, 30 * MS) == live.window
-    brush(live, 20.0, 30.0)
-    brush(live, 10.0, 50.0)  # by hand
-    assert (10 * MS, 50 * MS) == live.window
-    live.window = (20 * MS, 30 * MS)
-    monkeypatch.setattr(page, "PATIENCE", 0.0)  # it never tells of the last: a hand is heard all the same
-    brush(live)
-    assert () == live.window
+def test_the_program_of_the_overview_is_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(page.Brushed, "_esm", "", raising=False)
+    page.enable_brush()
+    (file,) = (tmp_path / "texts").glob("brush-*")
+    assert 500_000 < len(page.Brushed._esm.encode()) == file.stat().st_size
+    assert "esm.sh" not in page.Brushed._esm  # loads nothing from the network
+    monkeypatch.setattr(vl_convert, "javascript_bundle", None)
+    page.enable_brush()
+    file.write_text("steals")
+    with pytest.raises(TypeError):
+        page.enable_brush()
 
 
 def test_steps_are_jumped_to(run: Run) -> None:

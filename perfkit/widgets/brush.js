@@ -1,0 +1,51 @@
+/* The overview: a chart whose brush over the field `start` is `edges`, which the page and Python set alike.
+   `vegaEmbed` comes with the bundle. A window that Python sets moves the brush of the chart that is there: to embed it
+   again would take longer, and lose what a hand is drawing. */
+const REST = 100;  // ms without a move after which a brush is told
+
+function render({model, el}) {
+    let chart = null, wanted = 0, told = [], waiting = 0, embedding = Promise.resolve();
+
+    const pixels = edges => edges.map(edge => chart.view.scale("x")(edge));
+    const isNear = (one, other) => one.length === other.length &&
+        pixels(one).every((at, i) => Math.abs(at - pixels(other)[i]) < 0.01);
+
+    function show() {
+        const edges = model.get("edges");
+        if (!chart || isNear(edges, told)) return;
+        clearTimeout(waiting);
+        told = edges;
+        chart.view.signal("brush_x", edges.length ? pixels(edges) : [0, 0]).run();
+    }
+
+    function brushed(_, {start: edges = []}) {
+        if (edges.some(edge => !Number.isFinite(edge))) return;  // a chart without width
+        clearTimeout(waiting);
+        waiting = setTimeout(() => {
+            if (isNear(edges, told)) return;
+            told = edges;
+            model.set("edges", edges);
+            model.save_changes();
+        }, REST);
+    }
+
+    function embed() {
+        const number = ++wanted;
+        embedding = embedding.then(async () => {
+            if (number !== wanted) return;
+            chart?.finalize();
+            chart = null;
+            const made = await vegaEmbed(el, structuredClone(model.get("spec")));
+            [chart, told] = [made, []];
+            if (!model.get("spec").params) return;  // nothing ran: there is nothing to brush
+            chart.view.addSignalListener("brush", brushed);
+            show();
+        }).catch(error => { el.textContent = `The overview cannot be drawn: ${error.message}`; });
+    }
+
+    model.on("change:spec", embed);
+    model.on("change:edges", show);
+    embed();
+    return () => { wanted += 1; clearTimeout(waiting); chart?.finalize(); };
+}
+export default {render};
