@@ -5,7 +5,7 @@ window.perfkitSearchable = async () => {
     const rows = Number(table.dataset.rows);
     const long = table.tBodies[0].rows.length > rows;
     table.parentElement.dataset.ready = "";
-    new ITable(table, {
+    const made = new ITable(table, {
       autoWidth: false,
       order: [],
       pageLength: rows,
@@ -26,6 +26,8 @@ window.perfkitSearchable = async () => {
         zeroRecords: "No row contains this text.",
       },
     });
+    const all = made.table.constructor.fn.dataTable.settings; // also of tables that others have replaced since
+    all.splice(0, all.length, ...all.filter(({ nTable }) => nTable.isConnected));
   }
 };
 window.perfkitSearchable();

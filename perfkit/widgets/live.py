@@ -116,13 +116,13 @@ _OPERATORS: WeakKeyDictionary[Run, Later[Operators]] = WeakKeyDictionary()
 PAUSE = 0.1  # s without a change of the choice before a live view draws it
 KEPT = 8  # answers of a live view: who returns to a choice does not wait again
 LONGEST = 600  # characters of a sentence
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNgYAAAAAMAASsJTYQAAAAASUVORK5CYII="  # a PNG
 UNTIL = "Until then the choice before is shown, paler."
 OLD, PALE = "perfkit-old", "<style>.perfkit-old{opacity:.45}</style>"  # the class of what is shown of the choice before
 FRESH = 10.0  # s since a file was changed, in which it counts as being written
 REST = 4  # times as long as the last reading took, a file is not read again
 SECOND = 1_000_000_000
-TICK = 1.0  # s of the clock
-BINS, STILL_BINS = 120, 300
+TICK, BINS, STILL_BINS = 1.0, 120, 300  # s of the clock; bins of a log
 SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
 LONGEST_NAME, LONGEST_PROBLEM = 60, 400  # characters
 
@@ -306,7 +306,9 @@ def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, 
 
 
 def _output(data: dict[str, Any]) -> dict[str, Any]:
-    return {"output_type": "display_data", "data": data, "metadata": {}}
+    # JupyterLab makes a PNG of a chart without one, draws the chart twice more, and never lets go of one of the three.
+    png = {"image/png": PIXEL} if MIME in data else {}
+    return {"output_type": "display_data", "data": data | png, "metadata": {}}
 
 
 def _request() -> dict[str, Any]:
@@ -335,9 +337,8 @@ def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, D
     """Return GAPS of the choice `view`, and whether their causes are known; Pending without a large run's index."""
     if isinstance(source, Selection):
         chosen = (view.all_kernels, view.copies, view.api_calls)
-        return idle_gaps(*chosen, window=view.measured, ranges=view.ranges, os_calls=view.os_calls), determinable(
-            *chosen
-        )
+        found = idle_gaps(*chosen, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+        return found, determinable(*chosen)
     run = view.run
     tables = (run.kernels, run.copies, run.api_calls)
     later = _IDLE.setdefault(run, Later(lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls)))
@@ -416,8 +417,8 @@ class LiveMonitor:
         self.source = log
         self.play = ipywidgets.Play(max=2**31 - 1, interval=round(1000 * TICK), show_repeat=False)
         wide, narrow = {"flex": "1 1 220px"}, {"width": "210px"}
-        show = {"description": "until (s)", "continuous_update": False, "readout_format": ".1f"}
-        self.slider = ipywidgets.FloatSlider(layout=wide, **show)
+        self.slider = ipywidgets.FloatSlider(layout=wide, description="until (s)", readout_format=".1f")
+        self.slider.continuous_update = False
         self.span = ipywidgets.Dropdown(options=list(SPANS), value="last 5 min", description="show", layout=narrow)
         self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
         row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
@@ -469,8 +470,7 @@ class LiveMonitor:
         span = SPANS[self.span.value]
         window = first if span is None else max(first, until - span), until + 1  # half open
         drawn = monitor_lines.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
-        text = str(drawn["description"])
-        self.picture.outputs = (_output({MIME: drawn, "text/plain": text}),)
+        self.picture.outputs = (_output({MIME: drawn, "text/plain": str(drawn["description"])}),)
         self._say()
 
     def _say(self, _: Any = None) -> None:
