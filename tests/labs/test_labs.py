@@ -18,6 +18,7 @@ from typing import Any
 import nbformat
 import pandas as pd
 import pytest
+from cells import sharing
 from labs import captures
 from labs.submissions import (
     ASSIGNMENTS,
@@ -45,9 +46,9 @@ from perfkit.report.notebooks import sample
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _trials_are_read_once() -> Iterator[None]:
-    """What the experiments recorded, and what perfkit finds in it, is the same in every version of a notebook."""
-    with pytest.MonkeyPatch.context() as patch:
+def _runs_are_read_once() -> Iterator[None]:
+    """What was recorded, and what perfkit finds in it, is the same in every version of a notebook."""
+    with sharing(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "trials", cache(experiments.trials))
         yield
 
@@ -156,22 +157,20 @@ def test_points_are_for_solutions_alone(lab: str, version: str) -> None:
     assert {name: bool(earned.get(name)) for name in points(notebook)} == outcome(written)
 
 
-def test_release_earns_no_point(lab: str) -> None:
-    """Not even a visible check passes with what students are given; the hidden tests come after it."""
-    given = released(read(lab))
-    assert dict.fromkeys(points(given), False) == outcome(given)
+def test_release_runs_up_to_its_tests_and_earns_no_point(lab: str) -> None:
+    """The first cell that stops a student who wrote nothing is the test of the first task.
 
-
-def test_release_runs_up_to_its_tests(lab: str) -> None:
-    """The first cell that stops a student who wrote nothing is the test of the first task."""
-    space: dict[str, Any] = {"__name__": "__main__"}
-    for cell in released(read(lab)).cells:
-        if cell.cell_type == "code" and kind(cell) == (True, False):
-            with pytest.raises(NotImplementedError):
-                exec(compile(cell.source, "cell", "exec"), space)
-            break
+    Not even a visible check passes with what students are given; the hidden tests come after it.
+    """
+    given, space = released(read(lab)), {"__name__": "__main__"}
+    first = next(number for number, cell in enumerate(given.cells) if kind(cell) == (True, False))
+    for cell in given.cells[:first]:
         if cell.cell_type == "code":
             exec(compile(cell.source, "cell", "exec"), space)
+    with pytest.raises(NotImplementedError):
+        exec(compile(given.cells[first].source, "cell", "exec"), space)
+    late = nbformat.from_dict({**given, "cells": given.cells[first:]})
+    assert dict.fromkeys(points(given), False) == outcome(late, space)
 
 
 OWN = "def mine():\n    assert False, 'of the student'\n\n\nmine()"
