@@ -75,12 +75,13 @@ def execute(name: str, **parameters: Any) -> Executed:
 
 def execute_all(names: Iterable[str], **parameters: Any) -> dict[str, Executed]:
     """Run several notebooks that share what they load and select, so that the diagnosis is made once for all."""
-    with _sharing():
+    with sharing():
         return {name: execute(name, **parameters) for name in names}
 
 
 @contextmanager
-def _sharing() -> Iterator[None]:
+def sharing() -> Iterator[None]:
+    """Let what is loaded and selected with the same options be the same object, so that nothing is found twice."""
     with pytest.MonkeyPatch.context() as patch:
         for function in (perfkit.load, perfkit.select):
             patch.setattr(perfkit, function.__name__, _shared(function))
@@ -92,7 +93,7 @@ def _shared(made: Callable[..., Any]) -> Callable[..., Any]:
     answers: dict[str, Any] = {}
 
     def once(source: Any, **options: Any) -> Any:
-        key = repr((source if isinstance(source, str) else id(source), sorted(options.items())))
+        key = repr((str(source) if isinstance(source, str | Path) else id(source), sorted(options.items())))
         if key not in answers:
             answers[key] = source, made(source, **options)  # the source stays, so that no other has its id
         return answers[key][1]
@@ -133,7 +134,7 @@ def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     main, executed = sys.modules["__main__"], {}  # the shell takes its place, and leaves it without a __spec__
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     try:
-        with _sharing():
+        with sharing():
             for name in names:
                 shell.reset(new_session=False)
                 executed[name] = nbformat.read(folder() / f"{name}.ipynb", as_version=4)

@@ -1,15 +1,24 @@
 """Fixtures shared by all tests."""
 
+import gc
 import importlib
 import os
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+CACHES = count()
 # nbgrader is an extra; every other module must be importable, or its tests would be skipped silently.
 collect_ignore = [] if find_spec("nbgrader") else ["labs/grading.py"]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules and items that stay to the end: a look at all of them takes 0.2 s."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +51,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own for every test, so that none sees another's files."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = tmp_path_factory.getbasetemp() / "caches" / str(next(CACHES))  # mktemp reads all names there are
+    folder.mkdir(parents=True)
     monkeypatch.setenv("PERFKIT_CACHE", str(folder))
     return folder

@@ -8,6 +8,7 @@ had not read the rules, which told ten of them wrongly at first.
 import json
 import zipfile
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ SOUND = ("deterministic-bad", "full_sort-good", "grad_in_eval-bad", "grad_in_eva
 SOUND += ("sound_cnn-good", "sound_gpt-good")
 ROOM = 1.15  # a profiler makes a program slower, and not all of it alike
 QUIET = ("attention-good", "precision-good", "launch_bound-good", "host_python-good", "many_syncs-bad", "loader-bad")
+Traced = Callable[[str], perfkit.Selection]
 Told = Callable[[str], list[Finding]]
 
 
@@ -81,17 +83,16 @@ def archive() -> zipfile.ZipFile:
 
 
 @pytest.fixture(scope="module")
-def told(archive: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def traced(archive: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Traced:
+    """The whole of a trace, which is read and diagnosed once."""
+    folder = tmp_path_factory.mktemp("h200")
+    return cache(lambda name: perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", folder))))
+
+
+@pytest.fixture(scope="module")
+def told(traced: Traced) -> Told:
     """The findings of a trace, the largest gain first, as a report shows them."""
-    folder, found = tmp_path_factory.mktemp("h200"), {}
-
-    def of(name: str) -> list[Finding]:
-        if name not in found:
-            path = archive.extract(f"{name}.pt.trace.json", folder)
-            found[name] = ranked(diagnosis.findings(perfkit.load(path)))
-        return found[name]
-
-    return of
+    return lambda name: ranked(diagnosis.findings(traced(name)))
 
 
 @pytest.fixture(scope="module")
@@ -158,15 +159,14 @@ def test_the_best_case_of_graphs_is_without_the_profiler(name: str, told: Told, 
 
 @pytest.mark.parametrize("name", LAUNCHING)
 def test_the_profiler_takes_more_than_its_records_at_least(
-    name: str, archive: zipfile.ZipFile, tmp_path: Path, times: dict[str, float]
+    name: str, archive: zipfile.ZipFile, traced: Traced, times: dict[str, float]
 ) -> None:
     """Launches hold the GPU up under the profiler: without it each step is at least this much shorter."""
-    view = perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", tmp_path)))
-    traced = detected(view)["dur_ns"].sum() / 1e9
+    view = traced(name)
     taken, units = recording(view), json.loads(archive.read("times.json"))[name].get("units", 1)
     assert taken >= 0.05
     timed = len(detected(view)) * times[name] * units
-    assert timed <= traced * (1 - taken)
+    assert timed <= detected(view)["dur_ns"].sum() / 1e9 * (1 - taken)
     (finding,) = (each for each in diagnosis.findings(view) if each.rule == "small_operators")
     working = diagnosis.figures(view)["device_busy_ns"].value / 1e9
     assert (finding.severity == "high") <= (working <= 0.7 * timed), "severe only if the GPU idles without it too"
@@ -217,9 +217,9 @@ def test_idle_code_of_the_cpu_names_its_operator(told: Told) -> None:
     assert "inside the operator" not in told("numpy_metrics-bad")[0].explanation
 
 
-def test_no_cause_of_idle_time_is_longer_than_it(told: Told, archive: zipfile.ZipFile, tmp_path: Path) -> None:
+def test_no_cause_of_idle_time_is_longer_than_it(told: Told, traced: Traced) -> None:
     """The pauses of checkpoints hold the copies of the state too: 91.6 % of a time of which 87.3 % is idle."""
-    view = perfkit.select(perfkit.load(archive.extract("checkpoint-bad.pt.trace.json", tmp_path)))
+    view = traced("checkpoint-bad")
     verdict = headline(view, diagnosis.figures(view), told("checkpoint-bad")).verdict
     assert "idle 87.3 % of the time because checkpoints or file writes stopped the GPU." in verdict
 
@@ -249,15 +249,14 @@ def test_a_graph_cannot_contain_what_waits(told: Told) -> None:
         assert (finding.gain.low > 1.0) is (name == "launch_bound-bad")
 
 
-def test_compiling_is_known_by_the_phases_of_the_compiler(archive: zipfile.ZipFile, tmp_path: Path, told: Told) -> None:
+def test_compiling_is_known_by_the_phases_of_the_compiler(traced: Traced, told: Told) -> None:
     """A compiled GPT runs what was compiled before; this one compiles for 4.03 of 4.06 s, and tries kernels in it."""
     for name, compiled, compiles in (
         ("recompile-bad", True, True),
         ("sound_gpt-good", True, False),
         ("grad_in_eval-bad", False, False),
     ):
-        view = perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", tmp_path)))
-        assert compiled is evidence.holds(view, fact="compiled"), name
+        assert compiled is evidence.holds(traced(name), fact="compiled"), name
         assert compiles is ("compilation" in {finding.rule for finding in told(name)})
         assert compiled is ("(torch.compile" not in str([finding.advice for finding in told(name)]))
     (finding,) = told("recompile-bad")

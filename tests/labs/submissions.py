@@ -94,12 +94,12 @@ def takes_capture(notebook: nbformat.NotebookNode) -> bool:
     return any(re.search(r'^profile: str = ""', cell.source, re.M) for cell in notebook.cells)
 
 
-def on(notebook: nbformat.NotebookNode, profile: Path | str, **others: Path | str | None) -> nbformat.NotebookNode:
-    """Return a version whose parameters name another capture, and others such as the peaks of its GPU."""
+def on(notebook: nbformat.NotebookNode, profile: Path | str = "", **others: Path | str | None) -> nbformat.NotebookNode:
+    """Return a version whose parameters name another capture, or others such as the peaks of its GPU."""
     made = copy.deepcopy(notebook)
     cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))
     for name, value in {"profile": profile, **others}.items():
-        if value is not None:
+        if value:
             pattern, words = rf'^{name}: str = ""', f"{name}: str = {str(value)!r}"
             cell.source, count = re.subn(pattern, words, cell.source, flags=re.M)
             assert count == 1

@@ -1,6 +1,5 @@
 """The labs: their notebooks run, and their answers are graded."""
 
-import copy
 import gzip
 import json
 import re
@@ -18,6 +17,7 @@ from typing import Any
 import nbformat
 import pandas as pd
 import pytest
+from cells import sharing
 from labs import captures
 from labs.submissions import (
     ASSIGNMENTS,
@@ -45,9 +45,9 @@ from perfkit.report.notebooks import sample
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _trials_are_read_once() -> Iterator[None]:
-    """What the experiments recorded, and what perfkit finds in it, is the same in every version of a notebook."""
-    with pytest.MonkeyPatch.context() as patch:
+def _runs_are_read_once() -> Iterator[None]:
+    """What was recorded, and what perfkit finds in it, is the same in every version of a notebook."""
+    with sharing(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "trials", cache(experiments.trials))
         yield
 
@@ -156,22 +156,20 @@ def test_points_are_for_solutions_alone(lab: str, version: str) -> None:
     assert {name: bool(earned.get(name)) for name in points(notebook)} == outcome(written)
 
 
-def test_release_earns_no_point(lab: str) -> None:
-    """Not even a visible check passes with what students are given; the hidden tests come after it."""
-    given = released(read(lab))
-    assert dict.fromkeys(points(given), False) == outcome(given)
+def test_release_runs_up_to_its_tests_and_earns_no_point(lab: str) -> None:
+    """The first cell that stops a student who wrote nothing is the test of the first task.
 
-
-def test_release_runs_up_to_its_tests(lab: str) -> None:
-    """The first cell that stops a student who wrote nothing is the test of the first task."""
-    space: dict[str, Any] = {"__name__": "__main__"}
-    for cell in released(read(lab)).cells:
-        if cell.cell_type == "code" and kind(cell) == (True, False):
-            with pytest.raises(NotImplementedError):
-                exec(compile(cell.source, "cell", "exec"), space)
-            break
+    Not even a visible check passes with what students are given; the hidden tests come after it.
+    """
+    given, space = released(read(lab)), {"__name__": "__main__"}
+    first = next(number for number, cell in enumerate(given.cells) if kind(cell) == (True, False))
+    for cell in given.cells[:first]:
         if cell.cell_type == "code":
             exec(compile(cell.source, "cell", "exec"), space)
+    with pytest.raises(NotImplementedError):
+        exec(compile(given.cells[first].source, "cell", "exec"), space)
+    late = nbformat.from_dict({**given, "cells": given.cells[first:]})
+    assert dict.fromkeys(points(given), False) == outcome(late, space)
 
 
 OWN = "def mine():\n    assert False, 'of the student'\n\n\nmine()"
@@ -381,15 +379,6 @@ def test_gpu_without_peaks_keeps_to_the_samples(profiles: Path) -> None:
 NAME = "lab4_experiments"
 
 
-def on_runs(folder: Path) -> nbformat.NotebookNode:
-    """Return the instructor's version whose one parameter names recorded experiments."""
-    made = copy.deepcopy(read(NAME))
-    cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))
-    cell.source, count = re.subn(r'^runs: str = ""', f"runs: str = {str(folder)!r}", cell.source, flags=re.M)
-    assert count == 1
-    return made
-
-
 def run(notebook: nbformat.NotebookNode) -> dict[str, Any]:
     """Run all code cells, tests among them, which raise where they fail; return what they defined."""
     space: dict[str, Any] = {"__name__": "__main__"}
@@ -417,7 +406,7 @@ def test_own_runs_of_a_gpu(tmp_path: Path) -> None:
             timings = '{"rows": [{"batch_count": 3, "step_flops": 1000000}]}'
             (path / "timings.json").write_text(timings)
             (path / f"{label}.truth.json").unlink()
-    space = run(on_runs(tmp_path))
+    space = run(on(read(NAME), runs=tmp_path))
     assert [3, 3] == [trial.batch_count for trial in space["sync"].values()]
 
 
@@ -426,7 +415,7 @@ def test_own_runs_of_a_cpu(tmp_path: Path) -> None:
     for name in simulate.PAIRS:
         for label, made in (("before", "mlp_training"), ("after", "cnn_training")):
             shutil.copytree(cpu / made, tmp_path / name / label)
-    space = run(on_runs(tmp_path))
+    space = run(on(read(NAME), runs=tmp_path))
     assert not any(len(trial.run.kernels) for name in simulate.PAIRS for trial in space[name].values())
 
 

@@ -17,6 +17,7 @@ def torch(torch: Any) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of one process, whatever started the tests."""
+    """A job of one process and, where it starts others, of one thread each: two that wait for work take both cores."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
