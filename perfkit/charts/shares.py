@@ -50,24 +50,16 @@ NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL, LABEL_PIXELS = 0.055, 36  # of the span; a narrower part has no room for its figure
 PERCENT = alt.Axis(format="%", tickCount=5)
 LABEL_WIDTH = 320  # pixels
-PARTS = {
-    "kernel_ns": "kernels",
-    "copy_ns": "copies",
-    "implicit_copy_ns": "implicit copies",
-    "memset_ns": "memset",
-    "allocation_ns": "allocation",
-    "synchronisation_ns": "synchronisation",
-    "other_ns": "other operations",
+OPERATIONS = {  # the name and the colour of each
+    "kernel_ns": ("kernels", KIND_COLOURS["computation"]),
+    "copy_ns": ("copies", KIND_COLOURS["copy"]),
+    "implicit_copy_ns": ("implicit copies", "#8CD9B8"),
+    "memset_ns": ("memset", "#E0A010"),
+    "allocation_ns": ("allocation", KIND_COLOURS["other_kernels"]),
+    "synchronisation_ns": ("synchronisation", "#7A4A2E"),
+    "other_ns": ("other operations", "#9A9A9A"),
 }
-PART_COLOURS = {
-    "kernels": KIND_COLOURS["computation"],
-    "copies": KIND_COLOURS["copy"],
-    "implicit copies": "#8CD9B8",
-    "memset": "#E0A010",
-    "allocation": KIND_COLOURS["other_kernels"],
-    "synchronisation": "#7A4A2E",
-    "other operations": "#9A9A9A",
-}
+PARTS, PART_COLOURS = {column: name for column, (name, _) in OPERATIONS.items()}, dict(OPERATIONS.values())
 DARK = ["kernels", "allocation", "synchronisation"]  # parts on which white text reads better
 SERIES = {"CPU threads": "host_ns", "kernels": "kernel_ns", "copies": "copy_ns", "other operations": "other_ns"}
 SERIES_COLOURS = {"CPU threads": theme.CAUSE_COLOURS["host_wait"], **PART_COLOURS}

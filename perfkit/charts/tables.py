@@ -222,16 +222,13 @@ def _text(value: object) -> str:
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
-    is_long = len(long) > (SENTENCE if long.endswith(".") or _is_prose(long) else SHORT)
+    is_prose = long.count(" ") >= 6 and not _OF_A_NAME.search(long)
+    is_long = len(long) > (SENTENCE if long.endswith(".") or is_prose else SHORT)
     # A sentence rather than a name, whose words are longer.
     if is_long and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
-
-
-def _is_prose(text: str) -> bool:
-    return text.count(" ") >= 6 and not _OF_A_NAME.search(text)
 
 
 def align(cells: Cells) -> str:

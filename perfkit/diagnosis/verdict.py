@@ -19,9 +19,9 @@ from perfkit.analysis.compare.resampling import (
     UNTESTED,
     WORSE,
 )
-from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side, spoken_ends
+from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
-from perfkit.format import duration, elided, number
+from perfkit.format import duration, elided, number, spoken_ends
 from perfkit.run import Run
 from perfkit.selection import Selection
 

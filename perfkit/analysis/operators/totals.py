@@ -153,16 +153,6 @@ def outermost(parent: Int, group: Int, row: Int) -> NDArray[np.bool_]:
     return first
 
 
-def gpu_self(
-    ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, api_calls: pd.DataFrame, window: Window | None
-) -> Int:
-    """Return the time of the kernels that each operator launched itself, ns within the window."""
-    _, op = launching(ops, kernels, api_calls)
-    inside = cut(kernels[["start_ns", "dur_ns"]].assign(op=op), window)
-    launched = inside[inside["op"] >= 0]
-    return sums(launched["dur_ns"].to_numpy(), launched["op"].to_numpy(), len(ops))
-
-
 def sums(values: Int, group: Int, groups: int) -> Int:
     """Return the exact sum of the integers of each of the groups 0 .. groups-1."""
     total = np.zeros(groups, np.int64)
@@ -331,7 +321,10 @@ def backward(
     in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
     """
     parent = parents(OPS.check(ops))
-    time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)
+    _, launcher = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    inside = cut(kernels[["start_ns", "dur_ns"]].assign(op=launcher), window)
+    inside = inside[inside["op"] >= 0]
+    time = sums(inside["dur_ns"].to_numpy(), inside["op"].to_numpy(), len(ops))
     node, row, forward = _nodes(ops, parent)
     plain, nodes = pd.factorize(np.array([str(t).removeprefix(ENGINE) for t in ops["name"].cat.categories], object))
     of_row = pd.Categorical.from_codes(plain[ops["name"].cat.codes.to_numpy()[row]], pd.Index(nodes, dtype=object))

@@ -34,7 +34,7 @@ from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
 from perfkit.readers.hpctoolkit import contexts
 from perfkit.readers.hpctoolkit.files import AGAIN
-from perfkit.readers.text import capture_table
+from perfkit.readers.text import capture_table, content, head
 
 EXPERIMENT = "experiment.xml"
 METRIC_DB = re.compile(r"-(\d+)-(\d+)-\w+-\d+-\d\.metric-db$")  # PROGRAM-RANK-THREAD-HOST-PROCESS-0
@@ -96,12 +96,8 @@ ROUNDING = 1e-12  # of the inclusive value: what differences of sums leave of 0
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is an experiment.xml or a folder that holds one, by its first bytes."""
-    try:
-        with _experiment(path).open("rb") as file:
-            head = file.read(LOOKED_AT)
-    except OSError:
-        return False
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml") and b"HPCToolkitExperiment" in head
+    start = head(_experiment(path), LOOKED_AT)
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml") and b"HPCToolkitExperiment" in start
 
 
 def read(path: Path) -> Profile:
@@ -253,17 +249,7 @@ def described(path: Path) -> Experiment:
 
 
 def _parsed(path: Path) -> ElementTree.Element:
-    try:
-        _refuse_entities(path)
-        return ElementTree.parse(path).getroot()
-    except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as e:
-        raise damaged(path, f"the file is cut or damaged: {e}") from e
-    except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
-
-
-def _refuse_entities(path: Path) -> None:
-    """Refuse declared entities before anything expands them; no `hpcprof` writes one."""
+    """Return the root; declared entities, which no `hpcprof` writes, are refused before anything expands them."""
 
     def declared(name: str, *_: object) -> None:
         raise ReadError(
@@ -272,8 +258,12 @@ def _refuse_entities(path: Path) -> None:
 
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = declared
-    with path.open("rb") as file:
-        parser.ParseFile(file)
+    text = content(path)
+    try:
+        parser.Parse(text, True)
+        return ElementTree.fromstring(text)
+    except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as e:
+        raise damaged(path, f"the file is cut or damaged: {e}") from e
 
 
 def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Element, str | None]]:

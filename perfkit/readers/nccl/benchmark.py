@@ -110,7 +110,7 @@ class _Reading:
             self._inside(self._layout, line)
         else:
             self._name(line.text)
-            if has_row(line.text):
+            if starts_row(line.text) and numbers(line.text) >= LEAST:  # a row that no header announces
                 self.tables[-1].damaged.append(line.number)
 
     def _comment(self, text: str) -> None:
@@ -174,7 +174,7 @@ class _Reading:
         if row:
             table.rows.append(row)
             self._begun = ""
-        elif header.resembles(text):
+        elif starts_row(text) or numbers(text) >= header.width:  # a row that is damaged
             table.damaged.append(line.number)
             self._begun = ""
 
@@ -208,9 +208,9 @@ def starts_row(text: str) -> bool:
     return _ROW.match(text) is not None
 
 
-def has_row(text: str) -> bool:
-    """Say whether a line that no header announces is a row all the same, by its beginning and its numbers."""
-    return starts_row(text) and sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= LEAST
+def numbers(text: str) -> int:
+    """Count the numbers of a line."""
+    return sum(_NUMBER.fullmatch(cell) is not None for cell in text.split())
 
 
 def nanoseconds(microseconds: str) -> float:
@@ -240,10 +240,6 @@ class Layout:
         match = self.prefix.match(text)
         rest = text[match.end() :] if match else text
         return self.prefix.sub("", rest) if self.is_tagged else rest
-
-    def resembles(self, text: str) -> bool:
-        """Say whether a line that is no row has the beginning or as many numbers as one: it is damaged then."""
-        return starts_row(text) or sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= self.width
 
     def row(self, text: str) -> Row | None:
         """Return what a line without its prefix says, None if it is no whole row."""
