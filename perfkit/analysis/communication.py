@@ -40,7 +40,6 @@ MATCHED = Table(
     ),
     ("collective", "start_ns", "rank", "gpu"),
 )
-_SAME = ["group", "operation", "bytes", "ranks"]
 # What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
 _TWICE_ALL_BUT_ONE = ("all_reduce",)
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -255,7 +254,7 @@ def matched(collectives: pd.DataFrame) -> pd.DataFrame:
     share its name.
     """
     timed = with_start(collectives)
-    kinds, kind = numbered(timed, _SAME)
+    kinds, kind = numbered(timed, ["group", "operation", "bytes", "ranks"])
     members, member = numbered(timed, ["rank", "gpu"])
     by_start = np.argsort(timed["start_ns"].to_numpy(), kind="stable")
     pair = (kind * len(members) + member)[by_start]

@@ -183,21 +183,18 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str) -> list[alt.Chart]:
         ("hidden", "also stands for"),
     )
     coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_MATCHES} ? 1 : 0"))
-    return [
-        rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
-        coloured.encode(*places, colour, shown).add_params(*_params(total)),
-        rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
-    ]
-
-
-def _params(total: float) -> list[alt.Parameter]:
-    """Return the bar that was clicked, the ends of the axis that follow from it, and the text searched for."""
+    # The bar that was clicked, the ends of the axis that follow from it, and the text searched for.
     field = alt.binding(input="text", name="find ", placeholder="part of a name", autocomplete="off")
-    return [
+    params = [
         alt.selection_point(name="clicked", fields=["begin", "end"], toggle=False, clear="dblclick"),
         alt.param(name="left", expr="clicked.begin ? clicked.begin[0] : 0"),
         alt.param(name="right", expr=f"clicked.end ? clicked.end[0] : {total!r}"),
         alt.param(name="search", value="", bind=field),
+    ]
+    return [
+        rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
+        coloured.encode(*places, colour, shown).add_params(*params),
+        rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
     ]
 
 
@@ -229,7 +226,12 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
     """Return the place of each bar in the unit of the axis, what it is called, and what its tooltip says."""
     size = unit_of(total, symbol).size
     context = calltree.iloc[bars["context"].clip(lower=0)]
-    name = _names(bars, context, several=len(calltree["rank"].unique()) > 1)
+    several = len(calltree["rank"].unique()) > 1
+    parts = (context["name"].astype(str), context["kind"], context["rank"], bars["context"], bars["contexts"])
+    name = [
+        f"{count} smaller" if row < 0 else f"rank {rank} · {own}" if several and kind == "entry" else own
+        for own, kind, rank, row, count in zip(*parts, strict=True)
+    ]
     hidden = [", ".join(_label(calltree["name"].iloc[row], "function") for row in rows) for rows in bars["hidden"]]
     label = [_label(text, kind) for text, kind in zip(name, context["kind"], strict=True)]
     lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)  # that call each bar's largest context
@@ -252,15 +254,6 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
             "hidden": [elided(text, LONGEST_NAME) for text in hidden],
         }
     )
-
-
-def _names(bars: pd.DataFrame, context: pd.DataFrame, *, several: bool) -> list[str]:
-    names = context["name"].astype(str)
-    rows = zip(names, context["kind"], context["rank"], bars["context"], bars["contexts"], strict=True)
-    return [
-        f"{count} smaller" if row < 0 else f"rank {rank} · {name}" if several and kind == "entry" else name
-        for name, kind, rank, row, count in rows
-    ]
 
 
 def _label(name: str, kind: str) -> str:

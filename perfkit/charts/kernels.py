@@ -29,7 +29,6 @@ TENSOR_CORES = {"yes": "on tensor cores", "no": "not on tensor cores", "unknown"
 FAMILIES = {"gemm": "GEMM", "convolution": "convolution", "attention": "attention"}
 SOURCES = {"name": "the kernel's name", "operands": "the operator's inputs", "none": "nothing"}
 DARK = ["fp64", "fp32", "bf16", "fp8"]  # formats on which white text reads better
-OPACITY = {"yes": 1.0, "no": 0.55, "unknown": 0.2}
 DASHES = [[1, 0], [1, 0], [4, 3]]
 LOOKS = {"yes": "yes (filled)", "no": "no (pale)", "unknown": "unknown (dashed)"}
 LEGAL = {"family": FAMILIES, "format": FORMAT_COLOURS, "tensor_cores": TENSOR_CORES, "source": SOURCES}
@@ -184,7 +183,7 @@ def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
             "key": order["format"],
             "format": order["format"].map(FORMAT_NAMES),
             "cores": order["tensor_cores"].map(TENSOR_CORES),
-            "filled": order["tensor_cores"].map(OPACITY),
+            "filled": order["tensor_cores"].map({"yes": 1.0, "no": 0.55, "unknown": 0.2}),
             "source": order["source"].map(SOURCES),
             "begin": (end - order["total_ns"]) / scale.size,
             "end": end / scale.size,
@@ -390,7 +389,12 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
         return nothing(title or "No kernels", NO_LAUNCH)
     drawn = _launch_rows(seen.sort_values("total_ns", ascending=False, kind="stable"))
     across = (min(drawn["mean"].min(), COST[0]) / 2, max(drawn["mean"].max(), COST[1]) * 2)
-    x, y = _axes(across, (drawn["count"].min() / 2, drawn["count"].max() * 3))
+    up = (drawn["count"].min() / 2, drawn["count"].max() * 3)
+    wide, high = (alt.Scale(type="log", domain=list(ends), nice=False) for ends in (across, up))
+    times = alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2)
+    counts = alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2)
+    x = alt.X("mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times)
+    y = alt.Y("count:Q", title="launches (count, logarithmic)", scale=high, axis=counts)
     rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
     strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
     text = theme.ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
@@ -433,15 +437,6 @@ def _launch_rows(kernels: pd.DataFrame) -> pd.DataFrame:
             "told": kernels["total_ns"].map(duration),
         }
     )
-
-
-def _axes(across: tuple[float, float], up: tuple[float, float]) -> tuple[alt.X, alt.Y]:
-    """Return logarithmic axes with a label at every power of ten."""
-    wide, high = (alt.Scale(type="log", domain=list(ends), nice=False) for ends in (across, up))
-    times = alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2)
-    counts = alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2)
-    x = alt.X("mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times)
-    return x, alt.Y("count:Q", title="launches (count, logarithmic)", scale=high, axis=counts)
 
 
 def _round(low: float, high: float) -> list[int]:

@@ -26,7 +26,6 @@ PHASE_COLOURS = {
 }
 SHEET, MEASURED = "data sheet", "measured"
 OPERATIONS = ("operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound")
-ROOFLINE_PICTURE = "Roofline on logarithmic axes, a point for each typical operation"
 NO_MACHINE = (
     "Peak and memory bandwidth of the GPU are not known. Measure them with `perfkit baseline gemm` and "
     "`perfkit baseline copy`, and give the CSV file as --peaks."
@@ -37,11 +36,9 @@ SLOPE_WORDS = 0.75  # of the way up the slope, where few operations lie
 MEASURED_COLOUR, GREY = theme.KIND_COLOURS["computation"], "#808080"
 LONGEST_WORK = 30  # characters
 MOST_TICKS = 12
-SCALING_PICTURE = "Points on logarithmic axes, one for each run, beside the ideal line"
 FIGURES = ["gpus", "throughput_per_s", "baseline_gpus", "efficiency_frac"]
 ONE_SIZE = "Scaling compares runs on different numbers of GPUs. Measure the same training on at least two."
 MOST_LOGS = len(COLOURS)
-ITERATIONS_PICTURE = "Points for the times of iterations over the time of the log"
 NO_ITERATION = "The log of a training has a line for each iteration, with the time that it took."
 COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen")
 
@@ -76,7 +73,7 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
         [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
         title or f"Memory limits {memory} of {len(placed)} typical operations",
         f"As fast as the roof allows, each tensor moved once. {moved}".strip(),
-        picture=ROOFLINE_PICTURE,
+        picture="Roofline on logarithmic axes, a point for each typical operation",
         size=(WIDTH, HEIGHT),
     )
 
@@ -181,7 +178,7 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         _iteration_layers(_drawn(rows, length), length),
         title or _iterations_title(rows),
         notes,
-        picture=ITERATIONS_PICTURE,
+        picture="Points for the times of iterations over the time of the log",
         size=(WIDTH, 200),
     )
 
@@ -275,7 +272,7 @@ def scaling_efficiency(scaling: pd.DataFrame, *, work: str = "work", title: str 
         _scaling_layers(drawn, what),
         title or f"{most:,} GPUs reach {reached} of the ideal throughput",
         _scaling_notes(runs, what),
-        picture=SCALING_PICTURE,
+        picture="Points on logarithmic axes, one for each run, beside the ideal line",
         size=(WIDTH, 320),
     )
 

@@ -36,7 +36,6 @@ class _Frame(NamedTuple):
 
 MEASURED, GREY, HEIGHT = KIND_COLOURS["computation"], "#808080", 300
 ROOM = 1.18  # beyond the largest batch and the longest time, for the words
-LATENCY_PICTURE = "Points, one for each batch size, beside a straight line"
 TOO_FEW = "A line needs two batch sizes. Time the same model on at least two, better on four."
 MOST_STEPS, MOST_PANELS = 200, 8
 STEPS_PICTURE = "Columns of step time with the wait for data at the bottom and its share above"
@@ -214,7 +213,7 @@ def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title:
         _layers(_latency_rows(times, intercept_ns, slope_ns), line),
         title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample",
         "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip.",
-        picture=LATENCY_PICTURE,
+        picture="Points, one for each batch size, beside a straight line",
         size=(WIDTH, HEIGHT),
     )
 

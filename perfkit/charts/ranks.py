@@ -11,19 +11,7 @@ import pandas as pd
 
 from perfkit.charts import roofline, tables, theme
 from perfkit.charts.shares import NO_WORK, PART_OF, worked
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    KIND_NAMES,
-    WIDTH,
-    colours,
-    hover,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Shown, Unit, duration, number, percent, printable, several, size, unit
 
 OPERATIONS: dict[str, tuple[str, str]] = {  # the colour and the shape of each
@@ -211,7 +199,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     drawn = _segments(seen, scale)
     shown = hover(("name", "where"), "part", "time", ("share", "share of the span"))
     height = alt.Y("begin:Q", title=f"time ({scale.symbol})", axis=alt.Axis(tickCount=5))
-    colour = alt.Color("part:N", scale=colours(KIND_COLOURS, KIND_NAMES, drawn["key"]), title=None)
+    colour = alt.Color("part:N", scale=colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"]), title=None)
     marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_bar(width=alt.RelativeBandSize(band=0.85))
     return layered(
         [marks.encode(theme.across(seen), height, alt.Y2("end"), colour, shown)],
@@ -227,7 +215,7 @@ def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     rows = [
         seen[["place", "name"]].assign(
             key=kind,
-            part=KIND_NAMES[kind],
+            part=theme.KIND_NAMES[kind],
             begin=(ends[column] - seen[column]) / scale.size,
             end=ends[column] / scale.size,
             time=seen[column].map(duration),
@@ -306,7 +294,7 @@ def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[st
 def _most_different(seen: pd.DataFrame) -> str:
     spread = seen[list(PART_OF)].max() - seen[list(PART_OF)].min()
     column = str(spread.idxmax())
-    part = KIND_NAMES[PART_OF[column]]
+    part = theme.KIND_NAMES[PART_OF[column]]
     least, most = (seen.iloc[at] for at in (seen[column].argmin(), seen[column].argmax()))
     if not spread[column]:
         where = f"Where the time of {seen['name'].iloc[0]} goes"
@@ -368,7 +356,7 @@ def bandwidth(
     if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:
         raise ValueError(f"line_rate_bytes_per_s: {line_rate_bytes_per_s} is not above 0")
     rows = summary[summary["bus_bytes_per_s"].notna() & (summary["bytes"] > 0)]
-    known(rows, "operation", OPERATION_COLOURS)
+    theme.known(rows, "operation", OPERATION_COLOURS)
     if rows.empty:
         return nothing(title or "No bandwidth", NO_COLLECTIVE)
     top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)

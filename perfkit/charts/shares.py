@@ -79,8 +79,15 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
     drawn = _device_segments(_idlest(seen, MOST_BARS))
+    shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
+    drawn = drawn.drop(columns="key")
+    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
+    shown = hover("device", "part", "share", "time")
+    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
+    marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
+    dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
     return layered(
-        _bars(drawn.drop(columns="key"), colours(KIND_COLOURS, KIND_NAMES, drawn["key"])),
+        [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))],
         title or _idle_title(seen),
         f"Communication and copies count only where no computation hides them.{_few(seen, MOST_BARS)}",
         picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
@@ -173,16 +180,6 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
         return f"The GPU is idle {percent(idle.iloc[0])} of {duration(breakdown['span_ns'].iloc[0])}"
     ends = dict.fromkeys(percent(end) for end in (idle.min(), idle.max()))
     return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
-
-
-def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
-    """Return the bars and their figures: white on the dark colours, black on the others."""
-    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
-    shown = hover("device", "part", "share", "time")
-    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
-    marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
-    dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
-    return [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))]
 
 
 def _text(rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, text: alt.Text) -> alt.Chart:

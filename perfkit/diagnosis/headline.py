@@ -45,8 +45,6 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("paths_gpu_busy_frac", "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it."),
     ("paths_host_ns", "The program used {paths_host_ns} of CPU time. No GPU work was recorded."),
 )
-NOTHING_COSTS = "No finding costs a tenth of the time or more."
-NOTHING_IN_THE_LOG = "No check of the log needs attention. The last section lists what a log cannot answer."
 AFTER_A_FAILURE = (
     "Find the rank that stopped first: compare the last lines that each rank printed. To see what each rank waited "
     "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
@@ -170,9 +168,9 @@ def _mended(finding: Finding, best: Gain | None) -> str:
 def nothing_found(figures: Collection[str]) -> str:
     """Return why there is no finding: nothing costs much, or what was recorded cannot show what does."""
     if "span_ns" in figures or "measured_count" in figures:
-        return NOTHING_COSTS
+        return "No finding costs a tenth of the time or more."
     if any(name.startswith("log_") for name in figures):
-        return NOTHING_IN_THE_LOG
+        return "No check of the log needs attention. The last section lists what a log cannot answer."
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 

@@ -216,8 +216,7 @@ def _numbers(full_name: str) -> list[int]:
     return [int(text) if text.isdecimal() else int(text == "true") for text in texts]
 
 
-_Describe = Callable[[str, Decoded], str]
-_SPECIAL: tuple[tuple[str, re.Pattern[str], _Describe], ...] = tuple(
+_SPECIAL: tuple[tuple[str, re.Pattern[str], Callable[[str, Decoded], str]], ...] = tuple(
     (library, re.compile(pattern), describe)
     for library, pattern, describe in (
         ("cuBLAS", r"^splitKreduce_kernel", _split_k_reduction),

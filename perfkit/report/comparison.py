@@ -56,7 +56,6 @@ PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%")
 FACTOR = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*x\s*$", re.IGNORECASE)
 _KINDS = (("failure", FAIL), ("error", ERROR))
 LONGEST = 60  # characters of a label or figure's name in a terminal
-CONTENT = "comparison.json"
 SCHEMA = 1  # of its content: goes up when a key goes, or means something else
 MADE_BY = "perfkit compare"  # in the marker of the folder
 LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "speed-up over the first")
@@ -170,7 +169,7 @@ def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note 
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        (made / CONTENT).write_text(as_json(series), **TEXT)
+        (made / "comparison.json").write_text(as_json(series), **TEXT)
         (made / "index.html").write_text(_page(series), **TEXT)
         html.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
     return out / "index.html"

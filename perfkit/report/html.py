@@ -77,12 +77,10 @@ class Lead(NamedTuple):
 
 
 PADDING = 16  # pixels: where the picture is looked at, its letters may be wider than where it was made
-PICTURES = {"text/html", "image/svg+xml", "image/png"}
 TEXTS = {".html", ".ipynb", ".json", ".md", ".csv", ".txt", ".svg"}
 PARAMETERS = "injected-parameters"  # papermill's tag of the cell with the parameters that it was given
 SET_IT = "  # a name: set it to the path of yours before you run this notebook"
 SHARED = {"/usr", "/usr/local", "/opt", "/tmp", "/var/tmp", "/home", "/mnt"}  # folders of every machine
-COMMON_USERS = {"root", "user"}
 LEAST_USER, LEAST_HOST = 4, 8  # characters: a shorter name can be a word of the report
 # A path ends before a separator (two backslashes in JSON), or where no further character can be part of its last name.
 _END = r"(?:(?P<separator>\\\\|[/\\])|(?![\w-]|\.\w))"
@@ -283,7 +281,7 @@ def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[n
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
-            if MIME in data and not PICTURES & set(data):
+            if MIME in data and not {"text/html", "image/svg+xml", "image/png"} & set(data):
                 spec = {**data[MIME], "padding": PADDING}
                 picture = vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])
                 alternative = escape(str(spec.get("description", "a chart without description")))
@@ -351,7 +349,7 @@ def _forms(text: str) -> tuple[str, ...]:
 
 def _own_names() -> Iterable[tuple[str, str, str]]:
     """Yield the user (as a folder) and the host (alone), unless they are words, as patterns, and what replaces them."""
-    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - COMMON_USERS:
+    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - {"root", "user"}:
         if len(user) >= LEAST_USER:
             yield user, rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"
     for host in dict.fromkeys((platform.node(), platform.node().partition(".")[0])):
