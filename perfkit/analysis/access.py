@@ -117,7 +117,6 @@ TARGETS = {name: target for name, (target, _) in _TARGETS.items()}
 NAMES = list(TARGETS)
 _WAVES = "launch__waves_per_multiprocessor"
 _PLAUSIBLE = 1.1  # counters of several passes may pass 100 % by a little
-Bools = NDArray[np.bool_]
 Objects = NDArray[np.object_]
 
 

@@ -165,10 +165,11 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     named = launches["name"].astype("string").where(launches["name"].isin(on_timeline))
     # The only name of the timeline with a launch's function name, grid and block.
     keys = ["base", *CONFIGURATION]
-    there = _configured(timeline).assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
+    of_timeline, of_launches = (frame[CONFIGURATION].astype("Int64") for frame in (timeline, launches))
+    there = of_timeline.assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
     there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
     there = there[~there.duplicated(keys, keep=False)].dropna()
-    here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
+    here = of_launches.assign(base=_texts(launches["full_name"], names.base))
     candidates = {
         "full_name": _texts(launches["full_name"], spelled).map(by_full).astype("string"),
         "name": named,
@@ -181,18 +182,14 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
         table["matched_by"] = table["matched_by"].where(~new, how)
     table["matched_by"] = table["matched_by"].astype("string")
     # Which launches have a grid and block of the timeline, and so speak for their kernel.
-    there = _configured(timeline).assign(name=timeline["name"].astype("string"))
-    here = _configured(launches).assign(name=table["name"])
+    there = of_timeline.assign(name=timeline["name"].astype("string"))
+    here = of_launches.assign(name=table["name"])
     keys = ["name", *CONFIGURATION]
     seen = pd.MultiIndex.from_frame(here[keys]).isin(pd.MultiIndex.from_frame(there[keys]))
     table["same_grid"] = seen & table["name"].notna().to_numpy()
     any_seen = table["name"].isin(table["name"][table["same_grid"]])
     table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
     return table
-
-
-def _configured(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[CONFIGURATION].astype("Int64")
 
 
 def _texts(column: pd.Series, change: Callable[[str], str]) -> pd.Series:

@@ -235,7 +235,7 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
     """
     spans = ranges[ranges["kind"] != "mark"]
     spans = spans.assign(label=_labels(spans["name"]))
-    for wanted in (_telling, _written):
+    for wanted in (_telling, lambda label: not NEVER.search(label)):
         for level in _levels(spans[where(spans["label"], wanted)]):
             # The stretches of a level that repeat.
             first, stop = repeats(level["label"].cat.codes.to_numpy().astype(np.int64))
@@ -253,11 +253,7 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
 
 
 def _telling(label: str) -> bool:
-    return _written(label) and bool(ITERATION.search(label) or PART.search(label))
-
-
-def _written(label: str) -> bool:
-    return not NEVER.search(label)
+    return not NEVER.search(label) and bool(ITERATION.search(label) or PART.search(label))
 
 
 def _labels(name: pd.Series) -> pd.Series:

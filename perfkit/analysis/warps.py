@@ -121,7 +121,7 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
         columns[name] = first(*(metrics[metric].to_numpy() for metric in names), np.full(len(metrics), given[name]))
     offered = pd.DataFrame(columns)
     table = launches[["rank", "gpu", "launch", "name"]].copy()
-    threads = _float(launches["block_threads"])
+    threads, blocks = (launches[name].to_numpy("float64", na_value=np.nan) for name in ("block_threads", "grid_blocks"))
     # The limits measured, and computed where they were not; barriers only when measured.
     shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
     computed = resident_blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
@@ -139,7 +139,7 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
         at = of_sm[limit].to_numpy() == smallest
         named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
     table["limiter"] = pd.Series(named, dtype="string").mask(np.isnan(smallest))
-    waves = _float(launches["grid_blocks"]) / _positive(smallest * offered["sms"].to_numpy())
+    waves = blocks / _positive(smallest * offered["sms"].to_numpy())
     # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
     printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
     same = (np.abs(waves - printed) <= _ROUNDED) | np.isnan(printed)
@@ -180,10 +180,6 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
 
 def _positive(values: Float) -> Float:
     return np.where(values > 0, values, np.nan)
-
-
-def _float(column: pd.Series) -> Float:
-    return column.to_numpy("float64", na_value=np.nan)
 
 
 def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:

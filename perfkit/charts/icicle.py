@@ -361,11 +361,8 @@ def _seen(paths: pd.DataFrame, least: float) -> pd.DataFrame:
     edge = small & ~small[up]
     count = np.bincount(up[edge], minlength=len(up))
     lost = np.bincount(up[edge], value[edge], minlength=len(up))
-    return _without(paths.assign(smaller_count=count, smaller_value=lost, hidden=_tuples([()] * len(up))), small)
-
-
-def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
-    return pd.Series(rows, dtype=object)
+    hidden = pd.Series([()] * len(up), dtype=object)
+    return _without(paths.assign(smaller_count=count, smaller_value=lost, hidden=hidden), small)
 
 
 def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
@@ -412,7 +409,7 @@ def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataF
     hidden_at = [tuple(hidden.get(first, ())) if stays else () for first, stays in zip(chain, last, strict=True)]
     at = np.where(gone, _above(paths["up"].to_numpy(), ~gone), np.arange(len(gone)))
     smaller = {column: np.bincount(at, paths[column], len(at)) for column in ("smaller_count", "smaller_value")}
-    return paths.assign(hidden=_tuples(hidden_at), **smaller)
+    return paths.assign(hidden=pd.Series(hidden_at, dtype=object), **smaller)
 
 
 def placed(paths: pd.DataFrame, least: float, rows: int) -> pd.DataFrame:
@@ -427,7 +424,7 @@ def placed(paths: pd.DataFrame, least: float, rows: int) -> pd.DataFrame:
             "context": -1,
             "site": -1,
             "sites": 0,
-            "hidden": _tuples([()] * len(together)).to_numpy(),
+            "hidden": pd.Series([()] * len(together), dtype=object).to_numpy(),
         }
     )
     bars = pd.concat([paths.drop(columns=["smaller_count", "smaller_value"]), rest], ignore_index=True)

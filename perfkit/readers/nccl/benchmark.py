@@ -21,6 +21,7 @@ from typing import Any
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.nccl.log import PARTED, Line, Row, Timing, algorithm, protocol
+from perfkit.readers.text import writable
 
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "
@@ -341,9 +342,9 @@ def read_report(text: str, path: Path) -> Report:
         for result in report["results"]:
             halves = (at for at in ("out_of_place", "in_place") if result.get(at) is not None)
             timings = tuple(_timing(at, result[at]) for at in halves)
-            size, count, dtype = _whole(result["size"]), _whole(result["count"]), _writable(result["type"])
+            size, count, dtype = _whole(result["size"]), _whole(result["count"]), writable(result["type"])
             table.rows.append(Row(size, count, dtype, str(result["redop"] or ""), int(result["root"]), timings))
-        errors = [_writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
+        errors = [writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as e:
         why = printable(f"{type(e).__name__}: {e}", 120)
         raise ReadError(f"{path}: not as nccl-tests writes a report ({why}). {_AGAIN}.") from e
@@ -382,7 +383,7 @@ def _table(report: dict[str, Any]) -> Table:
     processes = sum(d.group == devices[0].group for d in devices)
     args = report.get("args") or [""]
     return Table(
-        program=re.split(r"[/\\]", _writable(args[0]))[-1],
+        program=re.split(r"[/\\]", writable(args[0]))[-1],
         devices=devices,
         ranks=processes * _whole(config["nthreads"], 15) * _whole(config["ngpus"], 15) if processes else None,
         library=int(report["nccl_version"]),
@@ -396,15 +397,10 @@ def _table(report: dict[str, Any]) -> Table:
 def _device(entry: dict[str, Any]) -> Device:
     return Device(
         int(entry.get("group", 0)),
-        _writable(entry["hostname"]),
+        writable(entry["hostname"]),
         _whole(entry["device"], 31),
-        _writable(entry["device_info"]),
+        writable(entry["device_info"]),
     )
-
-
-def _writable(value: object) -> str:
-    """Return a text that can be written: JSON may hold halves of characters."""
-    return str(value).encode(errors="replace").decode()
 
 
 def _whole(value: object, bits: int = 63) -> int:
