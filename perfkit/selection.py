@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.causes import where
 from perfkit.analysis.ranks import common, extents, reach
 from perfkit.errors import PerfkitError
 from perfkit.names.families import FAMILIES, family
@@ -303,16 +303,10 @@ def named(frame: pd.DataFrame, pattern: str, families: Sequence[str] = ()) -> pd
     """Say which rows of KERNELS or LAUNCHES have a short or full name that matches, and one of the families."""
     chosen = np.ones(len(frame), bool)
     if pattern:
-        short, full = (_spread(frame[name], lambda names: matching(names, pattern)) for name in ("name", "full_name"))
+        short, full = (where(frame[name], lambda text: matching([text], pattern)[0]) for name in ("name", "full_name"))
         chosen &= short | full
     if families and "family" in frame:
         chosen &= frame["family"].isin(families).to_numpy()
     elif families:
-        chosen &= _spread(frame["full_name"], lambda names: [family(name) in families for name in names])
+        chosen &= where(frame["full_name"], lambda text: family(text) in families)
     return pd.Series(chosen, frame.index)
-
-
-def _spread(names: pd.Series, test: Callable[[list[str]], list[bool]]) -> NDArray[np.bool_]:
-    """Say which rows' names pass a test, in which each distinct name is looked at once; a missing one does not."""
-    hits = test([str(name) for name in names.cat.categories])
-    return np.array([*hits, False], bool)[names.cat.codes.to_numpy()]

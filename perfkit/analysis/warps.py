@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.errors import PerfkitError
@@ -194,7 +194,7 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     if by not in STALL_KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
     STALLS.check(stalls)
-    wanted = (stalls[by].to_numpy() >= 0) & ~_among(stalls["reason"], TOTALS)
+    wanted = (stalls[by].to_numpy() >= 0) & ~where(stalls["reason"], lambda reason: _plain(reason) in TOTALS)
     frame = stalls.loc[wanted, [*STALL_KEYS[by], "reason", "value"]].reset_index(drop=True)
     value = frame["value"].to_numpy()
     if (value < 0).any():
@@ -208,17 +208,16 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
     frame = frame.take(np.lexsort([-value, group])).reset_index(drop=True)
     # Number the stalls of each group from 1, what issued and what was not measured left out.
-    stalled = frame["value"].notna().to_numpy() & ~_among(frame["reason"], ISSUING)
+    stalled = frame["value"].notna().to_numpy() & ~where(frame["reason"], lambda reason: _plain(reason) in ISSUING)
     count = np.cumsum(stalled)
     first = np.searchsorted(group, np.arange(group.max(initial=-1) + 1))
     place: Int = count - (count - stalled)[first][group]
     return frame.assign(place=pd.Series(pd.arrays.IntegerArray(place.astype(np.int64), ~stalled)))
 
 
-def _among(reason: pd.Series, names: frozenset[str]) -> NDArray[np.bool_]:
-    """Whether each reason is one of `names`, which are lower case; a tool's prefix up to a colon does not count."""
-    among = [str(category).lower().rpartition(":")[2] in names for category in reason.cat.categories]
-    return np.array([*among, False])[reason.cat.codes.to_numpy()]
+def _plain(reason: str) -> str:
+    """Return a reason in lower case without a tool's prefix up to a colon."""
+    return reason.lower().rpartition(":")[2]
 
 
 def main_stall(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:

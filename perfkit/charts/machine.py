@@ -60,7 +60,18 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
         return nothing(title or "No machine to compare with", NO_MACHINE)
     first = next(iter(roofs.values()))
     ridges = charts_roofline.ridge_layers(first)
-    drawn = _roofline_rows(placed)
+    columns = {
+        "operation": placed["operation"],
+        "family": placed["family"].astype("string"),
+        "intensity": placed["intensity"],
+        "performance": placed["attainable_flops_per_s"],
+        "rate": placed["attainable_flops_per_s"].map(lambda value: rate(value, FLOPS)),
+        "share": placed["peak_frac"].map(percent),
+        "bound": placed["bound"].astype("string"),
+        "bytes": placed["bytes"].map(size),
+        "flops": placed["flops"],
+    }
+    drawn = pd.DataFrame(columns)
     frame = charts_roofline.frame_of(drawn, first, ridges)
     frame = frame._replace(bottom=frame.bottom / 15)  # room for words below the lowest points
     drawn = drawn.assign(**_words(drawn, frame))
@@ -90,22 +101,6 @@ def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
     return roofs
 
 
-def _roofline_rows(placed: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "operation": placed["operation"],
-            "family": placed["family"].astype("string"),
-            "intensity": placed["intensity"],
-            "performance": placed["attainable_flops_per_s"],
-            "rate": placed["attainable_flops_per_s"].map(lambda value: rate(value, FLOPS)),
-            "share": placed["peak_frac"].map(percent),
-            "bound": placed["bound"].astype("string"),
-            "bytes": placed["bytes"].map(size),
-            "flops": placed["flops"],
-        }
-    )
-
-
 def _words(drawn: pd.DataFrame, frame: Frame) -> dict[str, pd.Series]:
     """Return the places of the words: right of and below each point, below each other, by falling intensity."""
     up = HEIGHT / np.log10(frame.top / frame.bottom)
@@ -127,17 +122,14 @@ def _lines(roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.
     shown = hover("roof", ("source", "from"))
     kind = alt.StrokeDash("source:N", scale=dashes, title=None, legend=legend)
     drawn = strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), kind, shown)
-    return [drawn, _text(_labels(ends[0], next(iter(roofs.values()))), axes)]
-
-
-def _labels(ends: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
-    """Return where the names of the roofs stand: the slope's in its upper half, the height's at its right end."""
-    slope = roofs.loc[roofs["slope"].notna()].iloc[0]
-    height = roofs.loc[roofs["height"].notna()].iloc[0]
-    first, last = (ends.loc[ends["roof"] == slope["label"], "intensity"].agg(end) for end in ("min", "max"))
+    # The name of the slope stands in its upper half, that of the height at its right end.
+    named, of_first = next(iter(roofs.values())), ends[0]
+    slope, height = (named.loc[named[part].notna()].iloc[0] for part in ("slope", "height"))
+    first, last = (of_first.loc[of_first["roof"] == slope["label"], "intensity"].agg(end) for end in ("min", "max"))
     at = first * (last / first) ** SLOPE_WORDS
-    rows = [(at, at * slope["slope"], slope["label"]), (ends["intensity"].max(), height["height"], height["label"])]
-    return pd.DataFrame(rows, columns=["intensity", "performance", "label"])
+    places = [(at, at * slope["slope"], slope["label"])]
+    places += [(of_first["intensity"].max(), height["height"], height["label"])]
+    return [drawn, _text(pd.DataFrame(places, columns=["intensity", "performance", "label"]), axes)]
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
@@ -174,8 +166,18 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     notes = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
     notes += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
     notes += [f"These are the first {MOST_LOGS} of {len(ranks)} logs."] if len(ranks) > MOST_LOGS else []
+    time = unit(float(rows["time_ns"].max()), TIME)
+    columns = {
+        **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},
+        "log": "log " + rows["rank"].astype(str),
+        "time": rows["time_ns"] / time.size,
+        "symbol": time.symbol,
+        "count": rows["count"],
+        "told": rows["median_ns"].map(duration),
+        "shade": rows["chosen"].map({True: 1.0, False: 0.3}),
+    }
     return layered(
-        _iteration_layers(_drawn(rows, length), length),
+        _iteration_layers(pd.DataFrame(columns), length),
         title or _iterations_title(rows),
         notes,
         picture="Points for the times of iterations over the time of the log",
@@ -221,21 +223,6 @@ def _iterations_title(rows: pd.DataFrame) -> str:
     if len(medians) > 1:
         return f"The median iteration takes {duration(medians.min())} to {duration(medians.max())}, by log"
     return f"The median iteration takes {duration(medians.iloc[0])}, the first {duration(rows['median_ns'].iloc[0])}"
-
-
-def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:
-    time = unit(float(rows["time_ns"].max()), TIME)
-    return pd.DataFrame(
-        {
-            **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},
-            "log": "log " + rows["rank"].astype(str),
-            "time": rows["time_ns"] / time.size,
-            "symbol": time.symbol,
-            "count": rows["count"],
-            "told": rows["median_ns"].map(duration),
-            "shade": rows["chosen"].map({True: 1.0, False: 0.3}),
-        }
-    )
 
 
 def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:

@@ -209,26 +209,21 @@ def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title:
         return nothing(title or "No line to draw", TOO_FEW)
     ends = [0.0, ROOM * float(times["batch_count"].max())]
     line = pd.DataFrame({"batch": ends, "ms": [(intercept_ns + slope_ns * end) / 1e6 for end in ends]})
+    rows = times.sort_values("batch_count", ignore_index=True)
+    off = rows["latency_ns"] - (intercept_ns + slope_ns * rows["batch_count"])
+    columns = {
+        "batch": rows["batch_count"].astype(int),
+        "ms": rows["latency_ns"] / 1e6,
+        "words": rows["latency_ns"].map(duration),
+        "off": [f"{'above' if gap > 0 else 'below'} by {duration(abs(gap))}" for gap in off],
+        "rate": [number(b / (t / 1e9)) for b, t in zip(rows["batch_count"], rows["latency_ns"], strict=True)],
+    }
     return layered(
-        _layers(_latency_rows(times, intercept_ns, slope_ns), line),
+        _layers(pd.DataFrame(columns), line),
         title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample",
         "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip.",
         picture="Points, one for each batch size, beside a straight line",
         size=(WIDTH, HEIGHT),
-    )
-
-
-def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.DataFrame:
-    rows = times.sort_values("batch_count", ignore_index=True)
-    off = rows["latency_ns"] - (intercept + slope * rows["batch_count"])
-    return pd.DataFrame(
-        {
-            "batch": rows["batch_count"].astype(int),
-            "ms": rows["latency_ns"] / 1e6,
-            "words": rows["latency_ns"].map(duration),
-            "off": [f"{'above' if gap > 0 else 'below'} by {duration(abs(gap))}" for gap in off],
-            "rate": [number(b / (t / 1e9)) for b, t in zip(rows["batch_count"], rows["latency_ns"], strict=True)],
-        }
     )
 
 

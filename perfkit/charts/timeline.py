@@ -342,9 +342,16 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     drawn = _longest_first(filled, scale)
     first = drawn.iloc[drawn["time"].argmax()]
     title = title or f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
+    # All panels share the length of their axes, and that of causes is equally wide in all.
+    time, room = f"idle time ({scale.symbol})", alt.Scale(domain=[0, 1.2 * drawn["time"].max()], nice=False)
+    length = alt.X("time:Q", title=time, axis=alt.Axis(tickCount=6), scale=room)
+    shown = hover("device", "cause", ("count", "gaps", ","), ("time", time, ",.4~g"), ("share", "share of idle time"))
+    colour = alt.Color("colour:N", scale=None)
     panels, size = [], (WIDTH - 160, alt.Step(26))
     for device, rows in drawn.groupby("device", sort=False):
-        layers = _cause_bars(rows, drawn["time"].max(), scale.symbol)  # all panels share the length of their axes
+        place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
+        bars = theme.marked(rows, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
+        layers = [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
         panels.append(theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size))
     if len(panels) == 1:
         return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
@@ -369,14 +376,3 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
             "share": order["share_frac"].map(percent),
         }
     )
-
-
-def _cause_bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
-    """Return the bars and their shares; the axis of causes is equally wide in all panels."""
-    place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
-    time, scale = f"idle time ({symbol})", alt.Scale(domain=[0, 1.2 * largest], nice=False)
-    length = alt.X("time:Q", title=time, axis=alt.Axis(tickCount=6), scale=scale)
-    shown = hover("device", "cause", ("count", "gaps", ","), ("time", time, ",.4~g"), ("share", "share of idle time"))
-    channels = (length, place, alt.Color("colour:N", scale=None), shown)
-    bars = theme.marked(rows, "bar", *channels, height=alt.RelativeBandSize(band=0.76))
-    return [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
