@@ -235,15 +235,14 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
         raise ValueError(f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative.")
     mean = ranks[value].mean()
     top = ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
-    return pd.DataFrame(
-        {
-            "ranks_count": np.full(len(top), len(ranks)),
-            f"mean_{value}": np.full(len(top), float(mean)),
-            f"max_{value}": top[value],
-            "max_rank": top["rank"],
-            "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
-        }
-    )
+    columns = {
+        "ranks_count": np.full(len(top), len(ranks)),
+        f"mean_{value}": np.full(len(top), float(mean)),
+        f"max_{value}": top[value],
+        "max_rank": top["rank"],
+        "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
+    }
+    return pd.DataFrame(columns)
 
 
 def matched(collectives: pd.DataFrame) -> pd.DataFrame:

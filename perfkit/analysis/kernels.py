@@ -50,7 +50,6 @@ ANSWERS = ("yes", "no", "unknown")
 SOURCES = ("name", "operands", "none")
 # How Kineto writes the element types of inputs ("Input type").
 _TYPES = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16", "signed char": "int8"}
-_QUOTED = re.compile(r'"([^"]*)"')
 PRECISION = Table(
     "SHARES",
     "matrix work of one family in one number format",
@@ -238,7 +237,7 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
 
 def _operands(dtypes: str) -> int:
     """Return the format of the first input that has one, -1 if none has."""
-    names = _QUOTED.findall(dtypes)
+    names = re.findall(r'"([^"]*)"', dtypes)
     formats = (_TYPES.get(name, "fp8" if name.startswith("c10::Float8") else "") for name in names)
     return next((FORMATS.index(number) for number in formats if number), -1)
 

@@ -82,7 +82,6 @@ STEPS = Table(
 SLOW = 1.5
 MOST_WARM = 1 / 3
 RECURRING = 1 / 20  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
-_PROFILER = re.compile(r"ProfilerStep#?\s*\d+")
 
 
 def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -171,7 +170,7 @@ def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
 
 def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
-    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], _PROFILER.match)]
+    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)]
     marked = marked.iloc[_most(marked, ["process", "thread"])]
     steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
     if not len(steps):

@@ -167,15 +167,14 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
     ampere = np.where(sm["compute_capability"].isna(), np.nan, sm["compute_capability"] >= 8)
     unit = 256 - 128 * ampere
     kept = np.ceil((shared + 1024 * ampere) / unit) * unit
-    return pd.DataFrame(
-        {
-            "warps": np.floor(sm["warps"].to_numpy() / warps),
-            "registers": np.floor(at_once / warps),
-            # A block that takes none is bounded by the slots, as the vendor prints it.
-            "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / _positive(kept))),
-            "slots": sm["slots"].to_numpy(),
-        }
-    )
+    columns = {
+        "warps": np.floor(sm["warps"].to_numpy() / warps),
+        "registers": np.floor(at_once / warps),
+        # A block that takes none is bounded by the slots, as the vendor prints it.
+        "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / _positive(kept))),
+        "slots": sm["slots"].to_numpy(),
+    }
+    return pd.DataFrame(columns)
 
 
 def _positive(values: Float) -> Float:

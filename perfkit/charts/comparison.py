@@ -176,17 +176,16 @@ def _whole(runs: pd.DataFrame) -> str:
 def _floating(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a bar per run from the step time before it to its own, the first from 0, and the last again from 0."""
     before = runs["step_ns"].shift().fillna(0.0)
-    drawn = pd.DataFrame(
-        {
-            "label": _labels(runs["label"]),
-            "begin": before,
-            "end": runs["step_ns"],
-            "low": runs["step_low_ns"],
-            "high": runs["step_high_ns"],
-            "verdict": runs["verdict"].astype(object).where(runs["verdict"].notna(), WHOLE),
-            "words": [_changed(*row) for row in zip(runs["step_ns"], before, strict=True)],
-        }
-    )
+    columns = {
+        "label": _labels(runs["label"]),
+        "begin": before,
+        "end": runs["step_ns"],
+        "low": runs["step_low_ns"],
+        "high": runs["step_high_ns"],
+        "verdict": runs["verdict"].astype(object).where(runs["verdict"].notna(), WHOLE),
+        "words": [_changed(*row) for row in zip(runs["step_ns"], before, strict=True)],
+    }
+    drawn = pd.DataFrame(columns)
     if len(runs) > 1:
         last = drawn.iloc[[-1]].assign(label="all changes together", begin=0.0, verdict=WHOLE)
         drawn = pd.concat([drawn, last.assign(words=duration(float(last["end"].iloc[0])))], ignore_index=True)

@@ -100,16 +100,15 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
 def _rows(ordered: pd.DataFrame, top: int) -> pd.DataFrame:
     """Return what is drawn: the first `top` kernels, and one row that sums the rest."""
     shown, rest = ordered.head(top), ordered.iloc[top:]
-    rows = pd.DataFrame(
-        {
-            "label": _unique([elided(name, LONGEST_LABEL) for name in shown["name"]]),
-            "name": [printable(name, LONGEST_NAME) for name in shown["name"]],
-            "family": shown["family"].astype("string").fillna("other"),
-            "count": shown["count"],
-            "total_ns": shown["total_ns"],
-            "share": shown["share_frac"].map(percent),
-        }
-    )
+    columns = {
+        "label": _unique([elided(name, LONGEST_LABEL) for name in shown["name"]]),
+        "name": [printable(name, LONGEST_NAME) for name in shown["name"]],
+        "family": shown["family"].astype("string").fillna("other"),
+        "count": shown["count"],
+        "total_ns": shown["total_ns"],
+        "share": shown["share_frac"].map(percent),
+    }
+    rows = pd.DataFrame(columns)
     if rest.empty:
         return rows
     label = f"{len(rest)} other kernels" if len(rest) > 1 else "1 other kernel"
@@ -177,21 +176,20 @@ def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
         ["whole", "family", "place"], ascending=[False, True, True], kind="stable"
     )
     end = order.groupby("family", sort=False)["total_ns"].cumsum()
-    return pd.DataFrame(
-        {
-            "family": order["family"].map(FAMILIES),
-            "key": order["format"],
-            "format": order["format"].map(FORMAT_NAMES),
-            "cores": order["tensor_cores"].map(TENSOR_CORES),
-            "filled": order["tensor_cores"].map({"yes": 1.0, "no": 0.55, "unknown": 0.2}),
-            "source": order["source"].map(SOURCES),
-            "begin": (end - order["total_ns"]) / scale.size,
-            "end": end / scale.size,
-            "count": order["count"],
-            "time": order["total_ns"].map(duration),
-            "share": order["share_frac"].map(percent),
-        }
-    )
+    columns = {
+        "family": order["family"].map(FAMILIES),
+        "key": order["format"],
+        "format": order["format"].map(FORMAT_NAMES),
+        "cores": order["tensor_cores"].map(TENSOR_CORES),
+        "filled": order["tensor_cores"].map({"yes": 1.0, "no": 0.55, "unknown": 0.2}),
+        "source": order["source"].map(SOURCES),
+        "begin": (end - order["total_ns"]) / scale.size,
+        "end": end / scale.size,
+        "count": order["count"],
+        "time": order["total_ns"].map(duration),
+        "share": order["share_frac"].map(percent),
+    }
+    return pd.DataFrame(columns)
 
 
 def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
@@ -425,18 +423,17 @@ def _launches_title(seen: pd.DataFrame) -> str:
 
 
 def _launch_rows(kernels: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "label": [elided(name, LONGEST_BAR_LABEL) for name in kernels["name"]],
-            "name": [printable(name, LONGEST_NAME) for name in kernels["name"]],
-            "family": kernels["family"].astype("string").fillna("other"),
-            "count": kernels["launch_count"],
-            "mean": kernels["mean_ns"],
-            "time": kernels["total_ns"].fillna(0),
-            "length": kernels["mean_ns"].map(duration),
-            "told": kernels["total_ns"].map(duration),
-        }
-    )
+    columns = {
+        "label": [elided(name, LONGEST_BAR_LABEL) for name in kernels["name"]],
+        "name": [printable(name, LONGEST_NAME) for name in kernels["name"]],
+        "family": kernels["family"].astype("string").fillna("other"),
+        "count": kernels["launch_count"],
+        "mean": kernels["mean_ns"],
+        "time": kernels["total_ns"].fillna(0),
+        "length": kernels["mean_ns"].map(duration),
+        "told": kernels["total_ns"].map(duration),
+    }
+    return pd.DataFrame(columns)
 
 
 def _round(low: float, high: float) -> list[int]:

@@ -282,17 +282,16 @@ def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs; `words` stand at the slowest on each number of GPUs, which is the first of them."""
     ideal = runs["throughput_per_s"] / runs["efficiency_frac"]
     words = runs["gpus"].map(runs.groupby("gpus")["efficiency_frac"].agg(_shares))
-    return pd.DataFrame(
-        {
-            "gpus": runs["gpus"],
-            "throughput": runs["throughput_per_s"],
-            "ideal": ideal,
-            "share": runs["efficiency_frac"].map(percent),
-            "told": runs["throughput_per_s"].map(number),
-            "best": ideal.map(number),
-            "words": words.mask(runs["gpus"].duplicated(), ""),
-        }
-    )
+    columns = {
+        "gpus": runs["gpus"],
+        "throughput": runs["throughput_per_s"],
+        "ideal": ideal,
+        "share": runs["efficiency_frac"].map(percent),
+        "told": runs["throughput_per_s"].map(number),
+        "best": ideal.map(number),
+        "words": words.mask(runs["gpus"].duplicated(), ""),
+    }
+    return pd.DataFrame(columns)
 
 
 def _axes(drawn: pd.DataFrame, what: str) -> tuple[alt.X, alt.Y]:

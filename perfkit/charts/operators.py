@@ -282,19 +282,18 @@ def _memory_rows(rows: pd.DataFrame, frame: _Frame) -> pd.DataFrame:
     """Return the levels in the units of the axes; a last row ends the last bin."""
     low, high, reserved = (rows[column] for column in LEVELS)
     end = (rows["start_ns"] + rows["dur_ns"]) / frame.time.size
-    drawn = pd.DataFrame(
-        {
-            "time": rows["start_ns"] / frame.time.size,
-            "end": end,
-            "least": low / frame.memory.size,
-            "most": high / frame.memory.size,
-            "reserved": reserved / frame.memory.size,
-            "allocated": low.map(size).where(low == high, low.map(size) + " to " + high.map(size)),
-            "held": reserved.map(size),
-            "filled": "allocated",
-            "line": "reserved",
-        }
-    )
+    columns = {
+        "time": rows["start_ns"] / frame.time.size,
+        "end": end,
+        "least": low / frame.memory.size,
+        "most": high / frame.memory.size,
+        "reserved": reserved / frame.memory.size,
+        "allocated": low.map(size).where(low == high, low.map(size) + " to " + high.map(size)),
+        "held": reserved.map(size),
+        "filled": "allocated",
+        "line": "reserved",
+    }
+    drawn = pd.DataFrame(columns)
     return pd.concat([drawn, drawn.iloc[-1:].assign(time=end.iloc[-1])], ignore_index=True)
 
 

@@ -362,8 +362,14 @@ def bandwidth(
     top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)
     scale = unit(top, roofline.BYTES)
     drawn = _rows(rows, scale)
-    axes = _axes(drawn, 1.15 * top / scale.size or 1.0, scale)
-    layers = [*_line_rate(line_rate_bytes_per_s, axes[1], scale), *_points(drawn, axes, scale)]
+    low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
+    steps = [1, 2, 5] if high / low < 1e3 else [1]
+    ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
+    across, sizes = alt.Scale(type="log", domain=[low, high], nice=False), alt.Axis(labelExpr=TICK, values=ticks)
+    x = alt.X("bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes)
+    room = alt.Scale(domain=[0, 1.15 * top / scale.size or 1.0], nice=False)
+    y = alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
+    layers = [*_line_rate(line_rate_bytes_per_s, y, scale), *_points(drawn, (x, y), scale)]
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
     reach = f"{OPERATION_NAMES[best['operation']]} reaches up to {roofline.rate(fastest, roofline.BYTES)}"
@@ -393,30 +399,19 @@ def _rows(rows: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     placement = rows["placement"].astype("string").str.replace("_", " ")
     words = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
     kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*words, strict=True)]
-    return pd.DataFrame(
-        {
-            "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
-            "key": rows["operation"].astype(str),
-            "kind": [kind or UNKNOWN for kind in kinds],
-            "benchmark": placement.notna(),
-            "bytes": rows["bytes"],
-            "size": rows["bytes"].map(size),
-            "count": rows["count"],
-            "rate": rows["bus_bytes_per_s"] / scale.size,
-            "least": rows["min_bus_bytes_per_s"] / scale.size,
-            "most": rows["max_bus_bytes_per_s"] / scale.size,
-        }
-    )
-
-
-def _axes(drawn: pd.DataFrame, top: float, scale: Unit) -> tuple[alt.X, alt.Y]:
-    low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
-    steps = [1, 2, 5] if high / low < 1e3 else [1]
-    ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
-    across, room = alt.Scale(type="log", domain=[low, high], nice=False), alt.Scale(domain=[0, top], nice=False)
-    sizes = alt.Axis(labelExpr=TICK, values=ticks)
-    x = alt.X("bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes)
-    return x, alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
+    columns = {
+        "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
+        "key": rows["operation"].astype(str),
+        "kind": [kind or UNKNOWN for kind in kinds],
+        "benchmark": placement.notna(),
+        "bytes": rows["bytes"],
+        "size": rows["bytes"].map(size),
+        "count": rows["count"],
+        "rate": rows["bus_bytes_per_s"] / scale.size,
+        "least": rows["min_bus_bytes_per_s"] / scale.size,
+        "most": rows["max_bus_bytes_per_s"] / scale.size,
+    }
+    return pd.DataFrame(columns)
 
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list[alt.Chart]:

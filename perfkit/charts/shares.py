@@ -292,16 +292,15 @@ def _bar_segments(rows: pd.DataFrame) -> pd.DataFrame:
     place = long["label"].map(rows["label"].tolist().index)
     long = long.assign(place=place, share_frac=long["time"] / long["operation_ns"]).sort_values("place", kind="stable")
     begin, end = ends(long["share_frac"], long["place"])
-    return pd.DataFrame(
-        {
-            "label": long["label"],
-            "part": long["column"].map(PARTS),
-            "begin": begin,
-            "end": end,
-            "share": long["share_frac"].map(percent),
-            "told": long["time"].map(duration),
-        }
-    )
+    columns = {
+        "label": long["label"],
+        "part": long["column"].map(PARTS),
+        "begin": begin,
+        "end": end,
+        "share": long["share_frac"].map(percent),
+        "told": long["time"].map(duration),
+    }
+    return pd.DataFrame(columns)
 
 
 def ends(shares: pd.Series, label: pd.Series) -> tuple[pd.Series, pd.Series]:

@@ -104,18 +104,17 @@ def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, 
     top = order.groupby([lane, order["start_ns"]])["busy_frac"].cumsum()
     full = max(1.0, float(top.max()))
     bottom = lane + 1 - (1 - FILL) / 2
-    drawn = pd.DataFrame(
-        {
-            "start": order["start_ns"] / scale.size,
-            "end": (order["start_ns"] + order["dur_ns"]) / scale.size,
-            "low": (bottom - FILL * (top - order["busy_frac"]) / full).round(4),
-            "high": (bottom - FILL * top / full).round(4),
-            "key": order["key"],
-            "kind": order["key"].map(theme.KIND_NAMES),
-            "lane": lane.map(dict(enumerate(labels))),
-            "busy": order["busy_frac"].round(6),
-        }
-    )
+    columns = {
+        "start": order["start_ns"] / scale.size,
+        "end": (order["start_ns"] + order["dur_ns"]) / scale.size,
+        "low": (bottom - FILL * (top - order["busy_frac"]) / full).round(4),
+        "high": (bottom - FILL * top / full).round(4),
+        "key": order["key"],
+        "kind": order["key"].map(theme.KIND_NAMES),
+        "lane": lane.map(dict(enumerate(labels))),
+        "busy": order["busy_frac"].round(6),
+    }
+    drawn = pd.DataFrame(columns)
     return labels, drawn, full
 
 
@@ -293,19 +292,18 @@ def _stacked_causes(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     order = order.assign(place=order["key"].map(list(theme.CAUSE_COLOURS).index))
     order = order.sort_values(["lower_ns", "place"], kind="stable")
     top = order.groupby("lower_ns")["total_ns"].cumsum()
-    return pd.DataFrame(
-        {
-            "lower": order["lower_ns"],
-            "upper": order["upper_ns"],
-            "bottom": (top - order["total_ns"]) / scale.size,
-            "top": top / scale.size,
-            "key": order["key"],
-            "cause": order["key"].map(theme.CAUSE_NAMES),
-            "count": order["count"],
-            "time": order["total_ns"].map(duration),
-            "length": order["lower_ns"].map(_edge) + " to " + order["upper_ns"].map(_edge),
-        }
-    )
+    columns = {
+        "lower": order["lower_ns"],
+        "upper": order["upper_ns"],
+        "bottom": (top - order["total_ns"]) / scale.size,
+        "top": top / scale.size,
+        "key": order["key"],
+        "cause": order["key"].map(theme.CAUSE_NAMES),
+        "count": order["count"],
+        "time": order["total_ns"].map(duration),
+        "length": order["lower_ns"].map(_edge) + " to " + order["upper_ns"].map(_edge),
+    }
+    return pd.DataFrame(columns)
 
 
 def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
@@ -366,13 +364,12 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return one row per bar, longest first within a device."""
     order = filled.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], kind="stable")
     detail, cause = order["detail"].astype("string"), order["cause"].astype("string")
-    return pd.DataFrame(
-        {
-            "device": theme.devices(order),
-            "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(theme.CAUSE_NAMES)),
-            "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(theme.CAUSE_COLOURS)),
-            "time": order["total_ns"] / scale.size,
-            "count": order["count"],
-            "share": order["share_frac"].map(percent),
-        }
-    )
+    columns = {
+        "device": theme.devices(order),
+        "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(theme.CAUSE_NAMES)),
+        "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(theme.CAUSE_COLOURS)),
+        "time": order["total_ns"] / scale.size,
+        "count": order["count"],
+        "share": order["share_frac"].map(percent),
+    }
+    return pd.DataFrame(columns)

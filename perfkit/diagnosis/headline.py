@@ -22,7 +22,6 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
-VENDOR = re.compile(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+")
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -231,7 +230,7 @@ def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
 
 
 def _shorter(name: str) -> str:
-    return printable(MEMORY.sub("", VENDOR.sub("", name)).strip(), 40) or "GPU"
+    return printable(MEMORY.sub("", re.sub(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+", "", name)).strip(), 40) or "GPU"
 
 
 def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None) -> Iterator[Tile]:

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "template"
 VEGA_LITE = "6.4"
 SHOWN = [MIME, "text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/latex", "text/plain"]
-_HEADING = re.compile(r"<(/?)h([1-5])\b")
-_QUESTION = re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,7 @@ def _exporter(*, lowered: int) -> HTMLExporter:
         default_preprocessors=[],
         filters={
             "highlight_code": highlight(pygments_lexer="ipython3"),
-            "demoted": lambda text: _HEADING.sub(lambda one: f"<{one[1]}h{int(one[2]) + lowered}", text),
+            "demoted": lambda text: re.sub(r"<(/?)h([1-5])\b", lambda one: f"<{one[1]}h{int(one[2]) + lowered}", text),
             "escaped_markdown": _escaped_markdown,
             "alternative": lambda output: escape(
                 output["data"].get(MIME, {}).get("description")
@@ -236,7 +234,7 @@ def _section(exporter: HTMLExporter, number: int, title: str, notebook: Notebook
     charts = any(MIME in output.get("data", {}) for output in outputs)
     tables = any(charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs)
     prose = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
-    question = found[1] if (found := _QUESTION.match(prose)) else ""
+    question = found[1] if (found := re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.MULTILINE).match(prose)) else ""
     return _Section(f"section-{number}", title, question, body, failed, charts, tables)
 
 

@@ -33,7 +33,6 @@ from perfkit.tables import API_CALLS, KERNELS, OPS
 
 HOW = ("launch", "outside", "none")
 _NOT_A_LINE = re.compile(r"<(?:built-in|frozen|string)\b|nn\.Module: |(?:.*/)?torch/")
-_MODULE = re.compile(r"(\w+)(?:/|\.py\()")
 ENGINE = "autograd::engine::evaluate_function: "
 # "MmBackward0", "NllLossBackward", "CopyBackwards", "torch::autograd::AccumulateGrad", "torch::autograd::CppNode<...>"
 NODE = re.compile(r"\w*Backwards?\d*|(?:struct )?torch::autograd::.+")
@@ -222,7 +221,7 @@ def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
 
 def of_program(name: str) -> bool:
     """Tell whether a Python function is the program's: neither built in, PyTorch's nor the standard library's."""
-    module = _MODULE.match(name)
+    module = re.match(r"(\w+)(?:/|\.py\()", name)
     standard = module is not None and module.group(1) in sys.stdlib_module_names
     return not standard and _NOT_A_LINE.match(name) is None
 

@@ -26,16 +26,12 @@ from perfkit.readers.text import writable
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "
 )
-_STARTING = re.compile(r"# Collective test starting: (\w+)")
 _PROGRAM = re.compile(r"\b\w+_perf\b")
-_DEVICES = re.compile(r"# Using devices")
 _DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,9}) (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) \[[^\]]*\] (.*\S)"
 )
 # The same lines where the ``#`` that begins them was taken for markup, as it is in a pasted text.
 _UNMARKED = re.compile(r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )")
-_OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\d{1,18})")
-_REDUCED = re.compile(r"# Reducing maxBytes to (\d{1,20})")
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
 _TAG = re.compile(r"\[\d+,\d+\]<std\w+>:\s*$")  # of mpirun --tag-output, which repeats it at each flush of the output
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
@@ -119,7 +115,7 @@ class _Reading:
         if header:
             self._begin(header)
             return
-        if (BANNER.search(text) or _DEVICES.search(text)) and self.tables[-1].headed:
+        if (BANNER.search(text) or "# Using devices" in text) and self.tables[-1].headed:
             self.tables.append(Table())
             self._layout = None
         self._say(text)
@@ -146,14 +142,14 @@ class _Reading:
         table = self.tables[-1]
         if banner := BANNER.search(text):
             table.version, table.library = banner[1] or table.version, int(banner[2] or table.library)
-        if starting := _STARTING.search(text):
+        if starting := re.search(r"# Collective test starting: (\w+)", text):
             table.program = starting[1]
         if device := _DEVICE.search(text):
             group, rank = int(device[2] or 0), int(device[1])
             table.devices.append(Device(group, device[3], int(device[4]), device[5], rank))
-        if reduced := _REDUCED.search(text):
+        if reduced := re.search(r"# Reducing maxBytes to (\d{1,20})", text):
             table.reduced_to = int(reduced[1])
-        if bounds := _OUT_OF_BOUNDS.search(text):
+        if bounds := re.search(r"# Out of bounds values\s*: (\d{1,18})", text):
             table.out_of_bounds = int(bounds[1])
         table.ended |= table.headed and _END.search(text) is not None
 
