@@ -32,7 +32,7 @@ from perfkit.format import size
 from perfkit.profile import Missing, Profile
 from perfkit.readers import reader
 from perfkit.readers.text import put
-from perfkit.schema import INTEGERS, Checked, Table
+from perfkit.schema import INTEGERS, Checked
 from perfkit.tables import TABLES
 
 SAMPLE, SAMPLES = 4096, 16  # bytes of a file's content, and at how many places, that tell it from another
@@ -183,7 +183,12 @@ def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, 
     """Return a table and the note stored with it; one of DAMAGED if the content is not that table."""
     stored = pq.ParquetFile(pa.BufferReader(content)).read()
     note = (stored.schema.metadata or {}).get(b"perfkit", b"").decode()
-    return TABLES[table].check(_frame(stored, TABLES[table])), note
+    # A frame that can be written to, like the reader's.
+    taken = {column.name: _taken(stored.column(column.name), column.dtype) for column in TABLES[table].columns}
+    numbers = {name: values for name, values in taken.items() if values is not None}
+    rest = stored.drop_columns(list(numbers)).to_pandas(split_blocks=True).copy()
+    frame = pd.DataFrame({n: numbers[n] if n in numbers else rest[n] for n in stored.column_names}, copy=False)
+    return TABLES[table].check(frame), note
 
 
 def note(place: Path | None, table: str) -> str | None:
@@ -219,14 +224,6 @@ def _copies(place: Path | None, table: str, kind: str = "parquet") -> list[Path]
 def _is_own(file: os.stat_result) -> bool:
     """Tell whether a regular file is this user's: whoever else can write to the cache could plant wrong tables."""
     return stat.S_ISREG(file.st_mode) and (sys.platform == "win32" or file.st_uid == os.getuid())
-
-
-def _frame(stored: pa.Table, table: Table) -> pd.DataFrame:
-    """Return a frame that can be written to, like the reader's."""
-    taken = {column.name: _taken(stored.column(column.name), column.dtype) for column in table.columns}
-    numbers = {name: values for name, values in taken.items() if values is not None}
-    rest = stored.drop_columns(list(numbers)).to_pandas(split_blocks=True).copy()
-    return pd.DataFrame({n: numbers[n] if n in numbers else rest[n] for n in stored.column_names}, copy=False)
 
 
 def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.IntegerArray | None:

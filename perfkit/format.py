@@ -112,6 +112,15 @@ def elided(text: object, limit: int) -> str:
     return f"{printable(whole[: limit - tail - 1], limit)}…{printable(whole[-tail:], limit)}"
 
 
+def spoken_ends(low: float, high: float) -> str:
+    """Return an interval of ratios as text.
+
+    >>> spoken_ends(0.5, float("inf"))
+    '0.500 to ∞'
+    """
+    return f"{number(low)} to {'∞' if math.isinf(high) else number(high)}"
+
+
 def _rounded(value: float) -> float:
     """`value` as it will be shown, so that 999,960 ns becomes 1.00 ms and not 1,000 µs."""
     return float(f"{value:.2e}")

@@ -44,7 +44,6 @@ _ALSO = "also_named"  # other names of the same GPU, with | between them
 _TEXTS = ("key", _ALSO, "arch", "compute_capability", "computed", "confidence", "sparsity_note", "source", "as_of")
 COLUMNS = (_NAME, *PRECISIONS.values(), *_NUMBERS, *_LIMITS, *_TEXTS)
 
-_SLICE = re.compile(r"(.+) mig (\d+g\.\d+gb)(?:\+\w+)?")
 # Multiprocessors of MIG slices in the lists that `nvidia-smi mig -lgip` printed for one of each GPU; of the profiles of
 # other GPUs no whole list was found.
 _SLICES = {
@@ -135,7 +134,7 @@ def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
     wanted = _bare(name)
     named = [row for row in rows if wanted in map(_bare, (row.name, *row.also_named))]
     keyed = [row for row in rows if row.key and row.key.casefold() == wanted]
-    part = _SLICE.fullmatch(wanted) if table is None else None
+    part = re.fullmatch(r"(.+) mig (\d+g\.\d+gb)(?:\+\w+)?", wanted) if table is None else None
     return next(iter(named + keyed), _slice(name, *part.groups()) if part else None)
 
 

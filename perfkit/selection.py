@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.causes import where
 from perfkit.analysis.ranks import common, extents, reach
 from perfkit.errors import PerfkitError
 from perfkit.names.families import FAMILIES, family
@@ -118,13 +118,13 @@ class Selection:
     def kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was chosen."""
         every = self.all_kernels
-        return every[self._named(every)] if self.filtered else every
+        return every[named(every, self.pattern, self.families)] if self.filtered else every
 
     @cached_property
     def other_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was not chosen: they keep the GPU busy all the same."""
         every = self.all_kernels
-        return every[~self._named(every)] if self.filtered else every.iloc[:0]
+        return every[~named(every, self.pattern, self.families)] if self.filtered else every.iloc[:0]
 
     @cached_property
     def all_kernels(self) -> pd.DataFrame:
@@ -138,7 +138,7 @@ class Selection:
         bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
         above = {name: launches[name] > most for name, most in bounds.items()}
         every = launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})
-        return every[self._named(every)] if self.filtered else every
+        return every[named(every, self.pattern, self.families)] if self.filtered else every
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -155,9 +155,6 @@ class Selection:
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
         return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
-
-    def _named(self, frame: pd.DataFrame) -> pd.Series:
-        return named(frame, self.pattern, self.families)
 
 
 _HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
@@ -306,23 +303,10 @@ def named(frame: pd.DataFrame, pattern: str, families: Sequence[str] = ()) -> pd
     """Say which rows of KERNELS or LAUNCHES have a short or full name that matches, and one of the families."""
     chosen = np.ones(len(frame), bool)
     if pattern:
-        chosen &= _matches(frame["name"], pattern) | _matches(frame["full_name"], pattern)
+        short, full = (where(frame[name], lambda text: matching([text], pattern)[0]) for name in ("name", "full_name"))
+        chosen &= short | full
     if families and "family" in frame:
         chosen &= frame["family"].isin(families).to_numpy()
     elif families:
-        chosen &= _spread(frame["full_name"], [family(name) in families for name in _texts(frame["full_name"])])
+        chosen &= where(frame["full_name"], lambda text: family(text) in families)
     return pd.Series(chosen, frame.index)
-
-
-def _texts(names: pd.Series) -> list[str]:
-    return [str(name) for name in names.cat.categories]
-
-
-def _matches(names: pd.Series, pattern: str) -> NDArray[np.bool_]:
-    """Say which rows' name matches; each distinct name is looked at once."""
-    return _spread(names, matching(_texts(names), pattern))
-
-
-def _spread(names: pd.Series, hits: list[bool]) -> NDArray[np.bool_]:
-    """Return for each row what was found of its name; a missing name is no hit."""
-    return np.array([*hits, False], bool)[names.cat.codes.to_numpy()]

@@ -115,10 +115,8 @@ _TARGETS = {
 }
 TARGETS = {name: target for name, (target, _) in _TARGETS.items()}
 NAMES = list(TARGETS)
-MATRIX_PRODUCTS = ("gemm", "convolution")
 _WAVES = "launch__waves_per_multiprocessor"
 _PLAUSIBLE = 1.1  # counters of several passes may pass 100 % by a little
-Bools = NDArray[np.bool_]
 Objects = NDArray[np.object_]
 
 
@@ -190,7 +188,7 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
         )
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = np.ones((len(launches), len(NAMES)), bool)
-    is_product = where(launches["full_name"], lambda name: names.family(name) in MATRIX_PRODUCTS)
+    is_product = where(launches["full_name"], lambda name: names.family(name) in ("gemm", "convolution"))
     applies[:, NAMES.index("tensor_use")] = is_product
     applies[:, NAMES.index("dram_throughput")] = np.isin(limit.astype(str), ["memory", "not measured"])
     unmeasured = np.isnan(value)

@@ -40,7 +40,6 @@ MATCHED = Table(
     ),
     ("collective", "start_ns", "rank", "gpu"),
 )
-_SAME = ["group", "operation", "bytes", "ranks"]
 # What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
 _TWICE_ALL_BUT_ONE = ("all_reduce",)
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -236,15 +235,14 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
         raise ValueError(f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative.")
     mean = ranks[value].mean()
     top = ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
-    return pd.DataFrame(
-        {
-            "ranks_count": np.full(len(top), len(ranks)),
-            f"mean_{value}": np.full(len(top), float(mean)),
-            f"max_{value}": top[value],
-            "max_rank": top["rank"],
-            "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
-        }
-    )
+    columns = {
+        "ranks_count": np.full(len(top), len(ranks)),
+        f"mean_{value}": np.full(len(top), float(mean)),
+        f"max_{value}": top[value],
+        "max_rank": top["rank"],
+        "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
+    }
+    return pd.DataFrame(columns)
 
 
 def matched(collectives: pd.DataFrame) -> pd.DataFrame:
@@ -255,7 +253,7 @@ def matched(collectives: pd.DataFrame) -> pd.DataFrame:
     share its name.
     """
     timed = with_start(collectives)
-    kinds, kind = numbered(timed, _SAME)
+    kinds, kind = numbered(timed, ["group", "operation", "bytes", "ranks"])
     members, member = numbered(timed, ["rank", "gpu"])
     by_start = np.argsort(timed["start_ns"].to_numpy(), kind="stable")
     pair = (kind * len(members) + member)[by_start]

@@ -28,7 +28,6 @@ from perfkit.tables import CALL_METRICS, DEVICES, KERNELS, LAUNCHES, PYTHON_CALL
 _TIMES = ("ns", "s")
 SAME_CLOCK = 0.02  # ratios nearer to 1 are one clock read twice
 FLOPS = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
-MEANS = ["dur_ns", "flops", "dram_bytes"]
 WEIGHTED = [
     *("clock_hz", "clock_ratio", "achieved_occupancy_frac", "theoretical_occupancy_frac", "sm_frac", "memory_frac")
 ]
@@ -143,7 +142,7 @@ def _measured(
         is_measured=measured(launches),
     )[match["counts"]]
     by_kernel = used.groupby("kernel", sort=False)
-    table = by_kernel[MEANS].mean()
+    table = by_kernel[["dur_ns", "flops", "dram_bytes"]].mean()
     for column in WEIGHTED:
         weight = used["weight"].where(used[column].notna())
         sums = pd.DataFrame({"part": used[column] * weight, "weight": weight}).groupby(used["kernel"]).sum(min_count=1)

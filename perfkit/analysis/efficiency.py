@@ -65,18 +65,17 @@ def mfu(*, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks 
     peak = peak_flops(peaks, precision, what="mfu")
     share = tokens_per_s * flops_per_token / (gpus * peak)
     note = credible(share, what="mfu", gpus=gpus)
-    return pd.DataFrame(
-        {
-            "tokens_per_s": [float(tokens_per_s)],
-            "flops_per_token": [float(flops_per_token)],
-            "gpus": [int(gpus)],
-            "precision": pd.array([precision], "string"),
-            "peak_flops_per_s": [peak],
-            "mfu_frac": [share],
-            "verdict": pd.Categorical([verdict(share)], VERDICTS),
-            "note": pd.array([note], "string"),
-        }
-    )
+    columns = {
+        "tokens_per_s": [float(tokens_per_s)],
+        "flops_per_token": [float(flops_per_token)],
+        "gpus": [int(gpus)],
+        "precision": pd.array([precision], "string"),
+        "peak_flops_per_s": [peak],
+        "mfu_frac": [share],
+        "verdict": pd.Categorical([verdict(share)], VERDICTS),
+        "note": pd.array([note], "string"),
+    }
+    return pd.DataFrame(columns)
 
 
 def hfu(

@@ -200,12 +200,11 @@ def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
     causes = np.unique(cause)
     cell = (bin_ - shown[0]) * len(causes) + np.searchsorted(causes, cause) if len(shown) else bin_
     count, total_ns, _ = counted(length, cell, len(shown) * len(causes))
-    return pd.DataFrame(
-        {
-            "lower_ns": np.repeat(edges[shown], len(causes)),
-            "upper_ns": np.repeat(edges[shown + 1], len(causes)),
-            "cause": pd.Categorical.from_codes(np.tile(causes, len(shown)), pd.Index(CAUSES)),
-            "count": count,
-            "total_ns": total_ns,
-        }
-    )
+    columns = {
+        "lower_ns": np.repeat(edges[shown], len(causes)),
+        "upper_ns": np.repeat(edges[shown + 1], len(causes)),
+        "cause": pd.Categorical.from_codes(np.tile(causes, len(shown)), pd.Index(CAUSES)),
+        "count": count,
+        "total_ns": total_ns,
+    }
+    return pd.DataFrame(columns)

@@ -226,8 +226,4 @@ def speedup_bounds(
     saved = sum(r * x for r, x in zip(removed, alone, strict=True))
     left = max((p * (1 - r) for p, r in zip(shares, removed, strict=True)), default=1.0)
     least = max(left, 1 - sum(r * p for p, r in zip(shares, removed, strict=True)))
-    return SpeedupBounds(_inverse(1 - saved), _inverse(least))
-
-
-def _inverse(time: float) -> float:
-    return 1 / time if time > 0 else math.inf
+    return SpeedupBounds(*(1 / time if time > 0 else math.inf for time in (1 - saved, least)))

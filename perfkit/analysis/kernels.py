@@ -50,7 +50,6 @@ ANSWERS = ("yes", "no", "unknown")
 SOURCES = ("name", "operands", "none")
 # How Kineto writes the element types of inputs ("Input type").
 _TYPES = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16", "signed char": "int8"}
-_QUOTED = re.compile(r'"([^"]*)"')
 PRECISION = Table(
     "SHARES",
     "matrix work of one family in one number format",
@@ -165,10 +164,11 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     named = launches["name"].astype("string").where(launches["name"].isin(on_timeline))
     # The only name of the timeline with a launch's function name, grid and block.
     keys = ["base", *CONFIGURATION]
-    there = _configured(timeline).assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
+    of_timeline, of_launches = (frame[CONFIGURATION].astype("Int64") for frame in (timeline, launches))
+    there = of_timeline.assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
     there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
     there = there[~there.duplicated(keys, keep=False)].dropna()
-    here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
+    here = of_launches.assign(base=_texts(launches["full_name"], names.base))
     candidates = {
         "full_name": _texts(launches["full_name"], spelled).map(by_full).astype("string"),
         "name": named,
@@ -181,18 +181,14 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
         table["matched_by"] = table["matched_by"].where(~new, how)
     table["matched_by"] = table["matched_by"].astype("string")
     # Which launches have a grid and block of the timeline, and so speak for their kernel.
-    there = _configured(timeline).assign(name=timeline["name"].astype("string"))
-    here = _configured(launches).assign(name=table["name"])
+    there = of_timeline.assign(name=timeline["name"].astype("string"))
+    here = of_launches.assign(name=table["name"])
     keys = ["name", *CONFIGURATION]
     seen = pd.MultiIndex.from_frame(here[keys]).isin(pd.MultiIndex.from_frame(there[keys]))
     table["same_grid"] = seen & table["name"].notna().to_numpy()
     any_seen = table["name"].isin(table["name"][table["same_grid"]])
     table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
     return table
-
-
-def _configured(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[CONFIGURATION].astype("Int64")
 
 
 def _texts(column: pd.Series, change: Callable[[str], str]) -> pd.Series:
@@ -241,7 +237,7 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
 
 def _operands(dtypes: str) -> int:
     """Return the format of the first input that has one, -1 if none has."""
-    names = _QUOTED.findall(dtypes)
+    names = re.findall(r'"([^"]*)"', dtypes)
     formats = (_TYPES.get(name, "fp8" if name.startswith("c10::Float8") else "") for name in names)
     return next((FORMATS.index(number) for number in formats if number), -1)
 

@@ -112,7 +112,6 @@ _FLOPS = {"fp64_flops": "fp64", "fp32_flops": "fp32", "fp16_flops": "fp16"}
 _SUMS = ["dur_ns", *(f"{level}_bytes" for level in LEVELS)]
 _MEANS = ["sm_frac", "memory_frac", "waves"]
 Row = dict[Any, Any]
-_UNCOUNTED = f" Its FLOP were not counted: record with {RECORD}."
 BOUNDS = ("compute", "memory", "balanced", "latency", "small_grid", "refused", "not measured")
 HIGH, BUSY, APART = 0.8, 0.6, 0.1  # the vendor's rule SOLBottleneck: 80 %, 60 %, 10 points
 LATENCY_BELOW = 0.6
@@ -391,7 +390,7 @@ def speed_of_light_reason(row: Row) -> str:
     }[row["verdict"]]
     if row["verdict"] == "latency" and pd.isna(row["waves"]):
         sentence = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
-    return sentence + (_UNCOUNTED if pd.isna(row["flops"]) else "")
+    return sentence + (f" Its FLOP were not counted: record with {RECORD}." if pd.isna(row["flops"]) else "")
 
 
 def roofline_reason(row: Row) -> str:

@@ -82,7 +82,6 @@ STEPS = Table(
 SLOW = 1.5
 MOST_WARM = 1 / 3
 RECURRING = 1 / 20  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
-_PROFILER = re.compile(r"ProfilerStep#?\s*\d+")
 
 
 def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -171,7 +170,7 @@ def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
 
 def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
-    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], _PROFILER.match)]
+    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)]
     marked = marked.iloc[_most(marked, ["process", "thread"])]
     steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
     if not len(steps):
@@ -235,7 +234,7 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
     """
     spans = ranges[ranges["kind"] != "mark"]
     spans = spans.assign(label=_labels(spans["name"]))
-    for wanted in (_telling, _written):
+    for wanted in (_telling, lambda label: not NEVER.search(label)):
         for level in _levels(spans[where(spans["label"], wanted)]):
             # The stretches of a level that repeat.
             first, stop = repeats(level["label"].cat.codes.to_numpy().astype(np.int64))
@@ -253,11 +252,7 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
 
 
 def _telling(label: str) -> bool:
-    return _written(label) and bool(ITERATION.search(label) or PART.search(label))
-
-
-def _written(label: str) -> bool:
-    return not NEVER.search(label)
+    return not NEVER.search(label) and bool(ITERATION.search(label) or PART.search(label))
 
 
 def _labels(name: pd.Series) -> pd.Series:

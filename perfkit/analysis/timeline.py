@@ -131,21 +131,15 @@ def bins(
     kinds = [np.where(kernels["family"] == "communication", 1, 0), np.where(copies["direction"] == "memset", 0, 2)]
     seen = [_seen(f, window, group, f["stream"], kind) for f, group, kind in zip(frames, groups, kinds, strict=True)]
     first, last, *keys = (np.concatenate(column) for column in zip(*seen, strict=True))
-    lanes, lane = _lanes(*keys)
+    stream, streams = pd.factorize(keys[1], sort=True)
+    shape = (int(keys[0].max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
+    lane, lanes = pd.factorize(np.ravel_multi_index((keys[0], stream, keys[2]), shape), sort=True)
     which, at, busy_ns = binned(union(first, last, lane), edges)
-    device, stream, kind = (column[which] for column in lanes)
+    device, stream, kind = np.unravel_index(lanes[which], shape)
+    stream = streams[stream]
     dur_ns = np.diff(edges)[at]
     table = index.take(device).reset_index(drop=True).assign(stream=stream, kind=pd.Categorical.from_codes(kind, KINDS))
     return table.assign(start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns))
-
-
-def _lanes(device: Int, stream: Int, kind: Int) -> tuple[list[Int], Int]:
-    """Return device, stream and kind of each lane, sorted by these, and the lane of each operation."""
-    stream, streams = pd.factorize(stream, sort=True)
-    shape = (int(device.max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
-    lane, lanes = pd.factorize(np.ravel_multi_index((device, stream, kind), shape), sort=True)
-    of_device, of_stream, of_kind = np.unravel_index(lanes, shape)
-    return [of_device, streams[of_stream], of_kind], lane
 
 
 def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:

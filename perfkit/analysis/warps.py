@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.errors import PerfkitError
@@ -121,7 +121,7 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
         columns[name] = first(*(metrics[metric].to_numpy() for metric in names), np.full(len(metrics), given[name]))
     offered = pd.DataFrame(columns)
     table = launches[["rank", "gpu", "launch", "name"]].copy()
-    threads = _float(launches["block_threads"])
+    threads, blocks = (launches[name].to_numpy("float64", na_value=np.nan) for name in ("block_threads", "grid_blocks"))
     # The limits measured, and computed where they were not; barriers only when measured.
     shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
     computed = resident_blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
@@ -139,7 +139,7 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
         at = of_sm[limit].to_numpy() == smallest
         named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
     table["limiter"] = pd.Series(named, dtype="string").mask(np.isnan(smallest))
-    waves = _float(launches["grid_blocks"]) / _positive(smallest * offered["sms"].to_numpy())
+    waves = blocks / _positive(smallest * offered["sms"].to_numpy())
     # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
     printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
     same = (np.abs(waves - printed) <= _ROUNDED) | np.isnan(printed)
@@ -167,23 +167,18 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
     ampere = np.where(sm["compute_capability"].isna(), np.nan, sm["compute_capability"] >= 8)
     unit = 256 - 128 * ampere
     kept = np.ceil((shared + 1024 * ampere) / unit) * unit
-    return pd.DataFrame(
-        {
-            "warps": np.floor(sm["warps"].to_numpy() / warps),
-            "registers": np.floor(at_once / warps),
-            # A block that takes none is bounded by the slots, as the vendor prints it.
-            "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / _positive(kept))),
-            "slots": sm["slots"].to_numpy(),
-        }
-    )
+    columns = {
+        "warps": np.floor(sm["warps"].to_numpy() / warps),
+        "registers": np.floor(at_once / warps),
+        # A block that takes none is bounded by the slots, as the vendor prints it.
+        "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / _positive(kept))),
+        "slots": sm["slots"].to_numpy(),
+    }
+    return pd.DataFrame(columns)
 
 
 def _positive(values: Float) -> Float:
     return np.where(values > 0, values, np.nan)
-
-
-def _float(column: pd.Series) -> Float:
-    return column.to_numpy("float64", na_value=np.nan)
 
 
 def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
@@ -198,7 +193,7 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     if by not in STALL_KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
     STALLS.check(stalls)
-    wanted = (stalls[by].to_numpy() >= 0) & ~_among(stalls["reason"], TOTALS)
+    wanted = (stalls[by].to_numpy() >= 0) & ~where(stalls["reason"], lambda reason: _plain(reason) in TOTALS)
     frame = stalls.loc[wanted, [*STALL_KEYS[by], "reason", "value"]].reset_index(drop=True)
     value = frame["value"].to_numpy()
     if (value < 0).any():
@@ -212,17 +207,16 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
     frame = frame.take(np.lexsort([-value, group])).reset_index(drop=True)
     # Number the stalls of each group from 1, what issued and what was not measured left out.
-    stalled = frame["value"].notna().to_numpy() & ~_among(frame["reason"], ISSUING)
+    stalled = frame["value"].notna().to_numpy() & ~where(frame["reason"], lambda reason: _plain(reason) in ISSUING)
     count = np.cumsum(stalled)
     first = np.searchsorted(group, np.arange(group.max(initial=-1) + 1))
     place: Int = count - (count - stalled)[first][group]
     return frame.assign(place=pd.Series(pd.arrays.IntegerArray(place.astype(np.int64), ~stalled)))
 
 
-def _among(reason: pd.Series, names: frozenset[str]) -> NDArray[np.bool_]:
-    """Whether each reason is one of `names`, which are lower case; a tool's prefix up to a colon does not count."""
-    among = [str(category).lower().rpartition(":")[2] in names for category in reason.cat.categories]
-    return np.array([*among, False])[reason.cat.codes.to_numpy()]
+def _plain(reason: str) -> str:
+    """Return a reason in lower case without a tool's prefix up to a colon."""
+    return reason.lower().rpartition(":")[2]
 
 
 def main_stall(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from perfkit.charts import theme
 from perfkit.charts.theme import CAUSE_COLOURS, KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
-from perfkit.format import TIME, duration, elided, number, percent, unit
+from perfkit.format import TIME, duration, elided, number, percent, spoken_ends, unit
 
 SIDES = {"before": KIND_COLOURS["idle"], "after": KIND_COLOURS["computation"]}
 VERDICT_COLOURS = {
@@ -118,14 +118,9 @@ def _ranges(rows: pd.DataFrame, label: str) -> pd.DataFrame:
     for name, values in (("ratio", rows["ratio"]), ("low", low), ("high", high)):
         drawn[name] = np.clip(values.to_numpy(np.float64), 1 / WIDEST, WIDEST)
     drawn["verdict"] = rows["verdict"].astype(str).tolist()
-    drawn["told"] = [_spoken(*row) for row in zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)]
-    return drawn
-
-
-def _spoken(ratio: float, low: float, high: float) -> str:
-    if math.isnan(low):
-        return f"{number(ratio)} (no interval)"
-    return f"{number(ratio)} ({number(low)} to {'∞' if math.isinf(high) else number(high)})"
+    ends = zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)
+    told = [f"{number(ratio)} ({'no interval' if math.isnan(a) else spoken_ends(a, b)})" for ratio, a, b in ends]
+    return drawn.assign(told=told)
 
 
 def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
@@ -181,17 +176,16 @@ def _whole(runs: pd.DataFrame) -> str:
 def _floating(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a bar per run from the step time before it to its own, the first from 0, and the last again from 0."""
     before = runs["step_ns"].shift().fillna(0.0)
-    drawn = pd.DataFrame(
-        {
-            "label": _labels(runs["label"]),
-            "begin": before,
-            "end": runs["step_ns"],
-            "low": runs["step_low_ns"],
-            "high": runs["step_high_ns"],
-            "verdict": runs["verdict"].astype(object).where(runs["verdict"].notna(), WHOLE),
-            "words": [_changed(*row) for row in zip(runs["step_ns"], before, strict=True)],
-        }
-    )
+    columns = {
+        "label": _labels(runs["label"]),
+        "begin": before,
+        "end": runs["step_ns"],
+        "low": runs["step_low_ns"],
+        "high": runs["step_high_ns"],
+        "verdict": runs["verdict"].astype(object).where(runs["verdict"].notna(), WHOLE),
+        "words": [_changed(*row) for row in zip(runs["step_ns"], before, strict=True)],
+    }
+    drawn = pd.DataFrame(columns)
     if len(runs) > 1:
         last = drawn.iloc[[-1]].assign(label="all changes together", begin=0.0, verdict=WHOLE)
         drawn = pd.concat([drawn, last.assign(words=duration(float(last["end"].iloc[0])))], ignore_index=True)

@@ -47,34 +47,21 @@ class Canvas(anywidget.AnyWidget):
 
 
 GREY = "#6B757E"  # white words on it have a contrast of 4.8
-BESIDE_COLOURS: dict[str, str] = {
-    "copied": KIND_COLOURS["copy"],
-    "launch": DETAIL_COLOURS["launch"],
-    "sync": DETAIL_COLOURS["sync"],
-    "memory": DETAIL_COLOURS["memory"],
-    "call": DETAIL_COLOURS["host_code"],
-    "os_call": DETAIL_COLOURS["system"],
-    "range": GREY,
-    "projected": "#8A5A00",
-    "operator": "#394B74",
-    "python": "#5D4E45",
-    "collective": KIND_COLOURS["communication"],
-    "step": GREY,
+BESIDE: dict[str, tuple[str, str]] = {  # the colour and the name of each
+    "copied": (KIND_COLOURS["copy"], KIND_NAMES["copy"]),
+    "launch": (DETAIL_COLOURS["launch"], "launching call"),
+    "sync": (DETAIL_COLOURS["sync"], "synchronising call"),
+    "memory": (DETAIL_COLOURS["memory"], "memory call"),
+    "call": (DETAIL_COLOURS["host_code"], "other call"),
+    "os_call": (DETAIL_COLOURS["system"], "call of the operating system"),
+    "range": (GREY, "range on the CPU"),
+    "projected": ("#8A5A00", "range on the GPU"),
+    "operator": ("#394B74", "operator"),
+    "python": ("#5D4E45", "Python function"),
+    "collective": (KIND_COLOURS["communication"], "collective"),
+    "step": (GREY, "step"),
 }
-BESIDE_NAMES: dict[str, str] = {
-    "copied": KIND_NAMES["copy"],
-    "launch": "launching call",
-    "sync": "synchronising call",
-    "memory": "memory call",
-    "call": "other call",
-    "os_call": "call of the operating system",
-    "range": "range on the CPU",
-    "projected": "range on the GPU",
-    "operator": "operator",
-    "python": "Python function",
-    "collective": "collective",
-    "step": "step",
-}
+BESIDE_COLOURS, BESIDE_NAMES = ({key: row[at] for key, row in BESIDE.items()} for at in (0, 1))
 COLOURS: dict[str, str] = {**KIND_COLOURS, **FAMILY_COLOURS, **BESIDE_COLOURS}
 del COLOURS["idle"]
 NAMES: dict[str, str] = {**KIND_NAMES, **{family: family for family in FAMILY_COLOURS}, **BESIDE_NAMES}

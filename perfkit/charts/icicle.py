@@ -45,7 +45,6 @@ THREADS = ("CPUTIME", "REALTIME", "CYCLES")  # they pass in many threads at once
 LONGEST_NAME, LONGEST_PLACE, LONGEST_LABEL, LONGEST_TITLE = 300, 120, 90, 64  # characters
 LIBRARY = re.compile(r" \[[^\]]*\]$")  # HPCToolkit writes it behind the name of a function
 SCOPES = re.compile(r"^(?:\w+::)+(?=\w+::)")  # all but the last two names
-PYTHON_LINE = re.compile(r"\.py:\d")
 COUNTS = (Unit("", 1), Unit("thousand", 1e3), Unit("million", 1e6), Unit("billion", 1e9))
 COLOURS = {PYTHON: "#E9B62F", NATIVE: "#9CB0CE", OPERATION: KIND_COLOURS["copy"], KERNEL: "#4A93E6", OTHER: "#C8C8C8"}
 OWNED = {"range": "range", "operator": "operator", "module": "module", "line": "Python function", "phase": "phase"}
@@ -183,21 +182,18 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str) -> list[alt.Chart]:
         ("hidden", "also stands for"),
     )
     coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_MATCHES} ? 1 : 0"))
-    return [
-        rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
-        coloured.encode(*places, colour, shown).add_params(*_params(total)),
-        rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
-    ]
-
-
-def _params(total: float) -> list[alt.Parameter]:
-    """Return the bar that was clicked, the ends of the axis that follow from it, and the text searched for."""
+    # The bar that was clicked, the ends of the axis that follow from it, and the text searched for.
     field = alt.binding(input="text", name="find ", placeholder="part of a name", autocomplete="off")
-    return [
+    params = [
         alt.selection_point(name="clicked", fields=["begin", "end"], toggle=False, clear="dblclick"),
         alt.param(name="left", expr="clicked.begin ? clicked.begin[0] : 0"),
         alt.param(name="right", expr=f"clicked.end ? clicked.end[0] : {total!r}"),
         alt.param(name="search", value="", bind=field),
+    ]
+    return [
+        rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
+        coloured.encode(*places, colour, shown).add_params(*params),
+        rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
     ]
 
 
@@ -229,38 +225,33 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
     """Return the place of each bar in the unit of the axis, what it is called, and what its tooltip says."""
     size = unit_of(total, symbol).size
     context = calltree.iloc[bars["context"].clip(lower=0)]
-    name = _names(bars, context, several=len(calltree["rank"].unique()) > 1)
+    several = len(calltree["rank"].unique()) > 1
+    parts = (context["name"].astype(str), context["kind"], context["rank"], bars["context"], bars["contexts"])
+    name = [
+        f"{count} smaller" if row < 0 else f"rank {rank} · {own}" if several and kind == "entry" else own
+        for own, kind, rank, row, count in zip(*parts, strict=True)
+    ]
     hidden = [", ".join(_label(calltree["name"].iloc[row], "function") for row in rows) for rows in bars["hidden"]]
     label = [_label(text, kind) for text, kind in zip(name, context["kind"], strict=True)]
     lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)  # that call each bar's largest context
     place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(context["line"].gt(0), "")
-    return pd.DataFrame(
-        {
-            "row": bars["row"],
-            "begin": (bars["begin"] / size).round(6),
-            "end": (bars["end"] / size).round(6),
-            "label": [f"… {own}" if others else own for own, others in zip(label, hidden, strict=True)],
-            "name": [elided(text, LONGEST_NAME) for text in name],
-            "kind": bars["what"],
-            "value": [amount(value, symbol) for value in bars["value"]],
-            "share": (bars["value"] / total).map(percent),
-            "called": [
-                "" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (count > 1)
-                for line, row, count in zip(lines, bars["site"], bars["sites"], strict=True)
-            ],
-            "place": [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")],
-            "hidden": [elided(text, LONGEST_NAME) for text in hidden],
-        }
-    )
-
-
-def _names(bars: pd.DataFrame, context: pd.DataFrame, *, several: bool) -> list[str]:
-    names = context["name"].astype(str)
-    rows = zip(names, context["kind"], context["rank"], bars["context"], bars["contexts"], strict=True)
-    return [
-        f"{count} smaller" if row < 0 else f"rank {rank} · {name}" if several and kind == "entry" else name
-        for name, kind, rank, row, count in rows
-    ]
+    columns = {
+        "row": bars["row"],
+        "begin": (bars["begin"] / size).round(6),
+        "end": (bars["end"] / size).round(6),
+        "label": [f"… {own}" if others else own for own, others in zip(label, hidden, strict=True)],
+        "name": [elided(text, LONGEST_NAME) for text in name],
+        "kind": bars["what"],
+        "value": [amount(value, symbol) for value in bars["value"]],
+        "share": (bars["value"] / total).map(percent),
+        "called": [
+            "" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (count > 1)
+            for line, row, count in zip(lines, bars["site"], bars["sites"], strict=True)
+        ],
+        "place": [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")],
+        "hidden": [elided(text, LONGEST_NAME) for text in hidden],
+    }
+    return pd.DataFrame(columns)
 
 
 def _label(name: str, kind: str) -> str:
@@ -277,7 +268,7 @@ def title_of(bars: pd.DataFrame, drawn: pd.DataFrame, metric: str, total: float)
     largest = at = int(np.nanargmax(own))
     of = f"the {spent(metric)}" if metric in SPENT else spent(metric)
     title = f"{elided(label[largest], LONGEST_TITLE)} takes {percent(own[largest] / total)} of {of}"
-    while at >= 0 and not PYTHON_LINE.search(called[at]):
+    while at >= 0 and not re.search(r"\.py:\d", called[at]):
         at = int(up[at])
     return title if at < 0 else f"{title}, called from {printable(called[at], LONGEST_TITLE)}"
 
@@ -303,15 +294,14 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
     owned = np.isin(kind, list(OWNED.values()))
     rules = [owned, _above(up, operation) >= 0, operation, python | (script & (kind != "function")), kind != "entry"]
     kinds: NDArray[np.object_] = np.select(rules, [kind, KERNEL, OPERATION, PYTHON, NATIVE], OTHER).astype(object)
-    paths = pd.DataFrame(
-        {
-            "up": up,
-            "value": value,
-            "what": kinds,
-            "context": np.arange(len(up)),
-            "site": np.where((site >= 0) & numbered[site], site, -1),
-        }
-    )
+    columns = {
+        "up": up,
+        "value": value,
+        "what": kinds,
+        "context": np.arange(len(up)),
+        "site": np.where((site >= 0) & numbered[site], site, -1),
+    }
+    paths = pd.DataFrame(columns)
     return _seen(_merged(_without(paths, folds | ~(value > 0)), calltree), least)
 
 
@@ -368,11 +358,8 @@ def _seen(paths: pd.DataFrame, least: float) -> pd.DataFrame:
     edge = small & ~small[up]
     count = np.bincount(up[edge], minlength=len(up))
     lost = np.bincount(up[edge], value[edge], minlength=len(up))
-    return _without(paths.assign(smaller_count=count, smaller_value=lost, hidden=_tuples([()] * len(up))), small)
-
-
-def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
-    return pd.Series(rows, dtype=object)
+    hidden = pd.Series([()] * len(up), dtype=object)
+    return _without(paths.assign(smaller_count=count, smaller_value=lost, hidden=hidden), small)
 
 
 def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
@@ -419,24 +406,23 @@ def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataF
     hidden_at = [tuple(hidden.get(first, ())) if stays else () for first, stays in zip(chain, last, strict=True)]
     at = np.where(gone, _above(paths["up"].to_numpy(), ~gone), np.arange(len(gone)))
     smaller = {column: np.bincount(at, paths[column], len(at)) for column in ("smaller_count", "smaller_value")}
-    return paths.assign(hidden=_tuples(hidden_at), **smaller)
+    return paths.assign(hidden=pd.Series(hidden_at, dtype=object), **smaller)
 
 
 def placed(paths: pd.DataFrame, least: float, rows: int) -> pd.DataFrame:
     """Return one bar per path in `rows`, largest first from its caller's `begin`, and one for its smaller callees."""
     together = paths[paths["smaller_value"] >= least]
-    rest = pd.DataFrame(
-        {
-            "up": together.index,
-            "value": together["smaller_value"],
-            "contexts": together["smaller_count"].astype(np.int64),
-            "what": OTHER,
-            "context": -1,
-            "site": -1,
-            "sites": 0,
-            "hidden": _tuples([()] * len(together)).to_numpy(),
-        }
-    )
+    columns = {
+        "up": together.index,
+        "value": together["smaller_value"],
+        "contexts": together["smaller_count"].astype(np.int64),
+        "what": OTHER,
+        "context": -1,
+        "site": -1,
+        "sites": 0,
+        "hidden": pd.Series([()] * len(together), dtype=object).to_numpy(),
+    }
+    rest = pd.DataFrame(columns)
     bars = pd.concat([paths.drop(columns=["smaller_count", "smaller_value"]), rest], ignore_index=True)
     up, value = bars["up"].to_numpy(), bars["value"].to_numpy()
     order = np.lexsort([-value, bars["context"].to_numpy() < 0, up])

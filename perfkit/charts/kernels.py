@@ -29,7 +29,6 @@ TENSOR_CORES = {"yes": "on tensor cores", "no": "not on tensor cores", "unknown"
 FAMILIES = {"gemm": "GEMM", "convolution": "convolution", "attention": "attention"}
 SOURCES = {"name": "the kernel's name", "operands": "the operator's inputs", "none": "nothing"}
 DARK = ["fp64", "fp32", "bf16", "fp8"]  # formats on which white text reads better
-OPACITY = {"yes": 1.0, "no": 0.55, "unknown": 0.2}
 DASHES = [[1, 0], [1, 0], [4, 3]]
 LOOKS = {"yes": "yes (filled)", "no": "no (pale)", "unknown": "unknown (dashed)"}
 LEGAL = {"family": FAMILIES, "format": FORMAT_COLOURS, "tensor_cores": TENSOR_CORES, "source": SOURCES}
@@ -101,16 +100,15 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
 def _rows(ordered: pd.DataFrame, top: int) -> pd.DataFrame:
     """Return what is drawn: the first `top` kernels, and one row that sums the rest."""
     shown, rest = ordered.head(top), ordered.iloc[top:]
-    rows = pd.DataFrame(
-        {
-            "label": _unique([elided(name, LONGEST_LABEL) for name in shown["name"]]),
-            "name": [printable(name, LONGEST_NAME) for name in shown["name"]],
-            "family": shown["family"].astype("string").fillna("other"),
-            "count": shown["count"],
-            "total_ns": shown["total_ns"],
-            "share": shown["share_frac"].map(percent),
-        }
-    )
+    columns = {
+        "label": _unique([elided(name, LONGEST_LABEL) for name in shown["name"]]),
+        "name": [printable(name, LONGEST_NAME) for name in shown["name"]],
+        "family": shown["family"].astype("string").fillna("other"),
+        "count": shown["count"],
+        "total_ns": shown["total_ns"],
+        "share": shown["share_frac"].map(percent),
+    }
+    rows = pd.DataFrame(columns)
     if rest.empty:
         return rows
     label = f"{len(rest)} other kernels" if len(rest) > 1 else "1 other kernel"
@@ -178,21 +176,20 @@ def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
         ["whole", "family", "place"], ascending=[False, True, True], kind="stable"
     )
     end = order.groupby("family", sort=False)["total_ns"].cumsum()
-    return pd.DataFrame(
-        {
-            "family": order["family"].map(FAMILIES),
-            "key": order["format"],
-            "format": order["format"].map(FORMAT_NAMES),
-            "cores": order["tensor_cores"].map(TENSOR_CORES),
-            "filled": order["tensor_cores"].map(OPACITY),
-            "source": order["source"].map(SOURCES),
-            "begin": (end - order["total_ns"]) / scale.size,
-            "end": end / scale.size,
-            "count": order["count"],
-            "time": order["total_ns"].map(duration),
-            "share": order["share_frac"].map(percent),
-        }
-    )
+    columns = {
+        "family": order["family"].map(FAMILIES),
+        "key": order["format"],
+        "format": order["format"].map(FORMAT_NAMES),
+        "cores": order["tensor_cores"].map(TENSOR_CORES),
+        "filled": order["tensor_cores"].map({"yes": 1.0, "no": 0.55, "unknown": 0.2}),
+        "source": order["source"].map(SOURCES),
+        "begin": (end - order["total_ns"]) / scale.size,
+        "end": end / scale.size,
+        "count": order["count"],
+        "time": order["total_ns"].map(duration),
+        "share": order["share_frac"].map(percent),
+    }
+    return pd.DataFrame(columns)
 
 
 def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
@@ -390,7 +387,12 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
         return nothing(title or "No kernels", NO_LAUNCH)
     drawn = _launch_rows(seen.sort_values("total_ns", ascending=False, kind="stable"))
     across = (min(drawn["mean"].min(), COST[0]) / 2, max(drawn["mean"].max(), COST[1]) * 2)
-    x, y = _axes(across, (drawn["count"].min() / 2, drawn["count"].max() * 3))
+    up = (drawn["count"].min() / 2, drawn["count"].max() * 3)
+    wide, high = (alt.Scale(type="log", domain=list(ends), nice=False) for ends in (across, up))
+    times = alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2)
+    counts = alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2)
+    x = alt.X("mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times)
+    y = alt.Y("count:Q", title="launches (count, logarithmic)", scale=high, axis=counts)
     rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
     strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
     text = theme.ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
@@ -421,27 +423,17 @@ def _launches_title(seen: pd.DataFrame) -> str:
 
 
 def _launch_rows(kernels: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "label": [elided(name, LONGEST_BAR_LABEL) for name in kernels["name"]],
-            "name": [printable(name, LONGEST_NAME) for name in kernels["name"]],
-            "family": kernels["family"].astype("string").fillna("other"),
-            "count": kernels["launch_count"],
-            "mean": kernels["mean_ns"],
-            "time": kernels["total_ns"].fillna(0),
-            "length": kernels["mean_ns"].map(duration),
-            "told": kernels["total_ns"].map(duration),
-        }
-    )
-
-
-def _axes(across: tuple[float, float], up: tuple[float, float]) -> tuple[alt.X, alt.Y]:
-    """Return logarithmic axes with a label at every power of ten."""
-    wide, high = (alt.Scale(type="log", domain=list(ends), nice=False) for ends in (across, up))
-    times = alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2)
-    counts = alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2)
-    x = alt.X("mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times)
-    return x, alt.Y("count:Q", title="launches (count, logarithmic)", scale=high, axis=counts)
+    columns = {
+        "label": [elided(name, LONGEST_BAR_LABEL) for name in kernels["name"]],
+        "name": [printable(name, LONGEST_NAME) for name in kernels["name"]],
+        "family": kernels["family"].astype("string").fillna("other"),
+        "count": kernels["launch_count"],
+        "mean": kernels["mean_ns"],
+        "time": kernels["total_ns"].fillna(0),
+        "length": kernels["mean_ns"].map(duration),
+        "told": kernels["total_ns"].map(duration),
+    }
+    return pd.DataFrame(columns)
 
 
 def _round(low: float, high: float) -> list[int]:

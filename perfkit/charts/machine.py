@@ -26,7 +26,6 @@ PHASE_COLOURS = {
 }
 SHEET, MEASURED = "data sheet", "measured"
 OPERATIONS = ("operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound")
-ROOFLINE_PICTURE = "Roofline on logarithmic axes, a point for each typical operation"
 NO_MACHINE = (
     "Peak and memory bandwidth of the GPU are not known. Measure them with `perfkit baseline gemm` and "
     "`perfkit baseline copy`, and give the CSV file as --peaks."
@@ -37,11 +36,9 @@ SLOPE_WORDS = 0.75  # of the way up the slope, where few operations lie
 MEASURED_COLOUR, GREY = theme.KIND_COLOURS["computation"], "#808080"
 LONGEST_WORK = 30  # characters
 MOST_TICKS = 12
-SCALING_PICTURE = "Points on logarithmic axes, one for each run, beside the ideal line"
 FIGURES = ["gpus", "throughput_per_s", "baseline_gpus", "efficiency_frac"]
 ONE_SIZE = "Scaling compares runs on different numbers of GPUs. Measure the same training on at least two."
 MOST_LOGS = len(COLOURS)
-ITERATIONS_PICTURE = "Points for the times of iterations over the time of the log"
 NO_ITERATION = "The log of a training has a line for each iteration, with the time that it took."
 COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen")
 
@@ -63,7 +60,18 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
         return nothing(title or "No machine to compare with", NO_MACHINE)
     first = next(iter(roofs.values()))
     ridges = charts_roofline.ridge_layers(first)
-    drawn = _roofline_rows(placed)
+    columns = {
+        "operation": placed["operation"],
+        "family": placed["family"].astype("string"),
+        "intensity": placed["intensity"],
+        "performance": placed["attainable_flops_per_s"],
+        "rate": placed["attainable_flops_per_s"].map(lambda value: rate(value, FLOPS)),
+        "share": placed["peak_frac"].map(percent),
+        "bound": placed["bound"].astype("string"),
+        "bytes": placed["bytes"].map(size),
+        "flops": placed["flops"],
+    }
+    drawn = pd.DataFrame(columns)
     frame = charts_roofline.frame_of(drawn, first, ridges)
     frame = frame._replace(bottom=frame.bottom / 15)  # room for words below the lowest points
     drawn = drawn.assign(**_words(drawn, frame))
@@ -76,7 +84,7 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
         [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
         title or f"Memory limits {memory} of {len(placed)} typical operations",
         f"As fast as the roof allows, each tensor moved once. {moved}".strip(),
-        picture=ROOFLINE_PICTURE,
+        picture="Roofline on logarithmic axes, a point for each typical operation",
         size=(WIDTH, HEIGHT),
     )
 
@@ -91,22 +99,6 @@ def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
         rows += [(np.nan, height, f"{precision(roof)} {rate(height, FLOPS)}", kind) for height in heights]
         roofs[kind] = pd.DataFrame(rows, columns=["slope", "height", "label", "source"])
     return roofs
-
-
-def _roofline_rows(placed: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "operation": placed["operation"],
-            "family": placed["family"].astype("string"),
-            "intensity": placed["intensity"],
-            "performance": placed["attainable_flops_per_s"],
-            "rate": placed["attainable_flops_per_s"].map(lambda value: rate(value, FLOPS)),
-            "share": placed["peak_frac"].map(percent),
-            "bound": placed["bound"].astype("string"),
-            "bytes": placed["bytes"].map(size),
-            "flops": placed["flops"],
-        }
-    )
 
 
 def _words(drawn: pd.DataFrame, frame: Frame) -> dict[str, pd.Series]:
@@ -130,17 +122,14 @@ def _lines(roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.
     shown = hover("roof", ("source", "from"))
     kind = alt.StrokeDash("source:N", scale=dashes, title=None, legend=legend)
     drawn = strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), kind, shown)
-    return [drawn, _text(_labels(ends[0], next(iter(roofs.values()))), axes)]
-
-
-def _labels(ends: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
-    """Return where the names of the roofs stand: the slope's in its upper half, the height's at its right end."""
-    slope = roofs.loc[roofs["slope"].notna()].iloc[0]
-    height = roofs.loc[roofs["height"].notna()].iloc[0]
-    first, last = (ends.loc[ends["roof"] == slope["label"], "intensity"].agg(end) for end in ("min", "max"))
+    # The name of the slope stands in its upper half, that of the height at its right end.
+    named, of_first = next(iter(roofs.values())), ends[0]
+    slope, height = (named.loc[named[part].notna()].iloc[0] for part in ("slope", "height"))
+    first, last = (of_first.loc[of_first["roof"] == slope["label"], "intensity"].agg(end) for end in ("min", "max"))
     at = first * (last / first) ** SLOPE_WORDS
-    rows = [(at, at * slope["slope"], slope["label"]), (ends["intensity"].max(), height["height"], height["label"])]
-    return pd.DataFrame(rows, columns=["intensity", "performance", "label"])
+    places = [(at, at * slope["slope"], slope["label"])]
+    places += [(of_first["intensity"].max(), height["height"], height["label"])]
+    return [drawn, _text(pd.DataFrame(places, columns=["intensity", "performance", "label"]), axes)]
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
@@ -177,11 +166,21 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     notes = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
     notes += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
     notes += [f"These are the first {MOST_LOGS} of {len(ranks)} logs."] if len(ranks) > MOST_LOGS else []
+    time = unit(float(rows["time_ns"].max()), TIME)
+    columns = {
+        **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},
+        "log": "log " + rows["rank"].astype(str),
+        "time": rows["time_ns"] / time.size,
+        "symbol": time.symbol,
+        "count": rows["count"],
+        "told": rows["median_ns"].map(duration),
+        "shade": rows["chosen"].map({True: 1.0, False: 0.3}),
+    }
     return layered(
-        _iteration_layers(_drawn(rows, length), length),
+        _iteration_layers(pd.DataFrame(columns), length),
         title or _iterations_title(rows),
         notes,
-        picture=ITERATIONS_PICTURE,
+        picture="Points for the times of iterations over the time of the log",
         size=(WIDTH, 200),
     )
 
@@ -226,21 +225,6 @@ def _iterations_title(rows: pd.DataFrame) -> str:
     return f"The median iteration takes {duration(medians.iloc[0])}, the first {duration(rows['median_ns'].iloc[0])}"
 
 
-def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:
-    time = unit(float(rows["time_ns"].max()), TIME)
-    return pd.DataFrame(
-        {
-            **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},
-            "log": "log " + rows["rank"].astype(str),
-            "time": rows["time_ns"] / time.size,
-            "symbol": time.symbol,
-            "count": rows["count"],
-            "told": rows["median_ns"].map(duration),
-            "shade": rows["chosen"].map({True: 1.0, False: 0.3}),
-        }
-    )
-
-
 def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     data, logs = inline(drawn.drop(columns="symbol")), drawn["log"].unique().tolist()
     since = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
@@ -275,7 +259,7 @@ def scaling_efficiency(scaling: pd.DataFrame, *, work: str = "work", title: str 
         _scaling_layers(drawn, what),
         title or f"{most:,} GPUs reach {reached} of the ideal throughput",
         _scaling_notes(runs, what),
-        picture=SCALING_PICTURE,
+        picture="Points on logarithmic axes, one for each run, beside the ideal line",
         size=(WIDTH, 320),
     )
 
@@ -298,17 +282,16 @@ def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs; `words` stand at the slowest on each number of GPUs, which is the first of them."""
     ideal = runs["throughput_per_s"] / runs["efficiency_frac"]
     words = runs["gpus"].map(runs.groupby("gpus")["efficiency_frac"].agg(_shares))
-    return pd.DataFrame(
-        {
-            "gpus": runs["gpus"],
-            "throughput": runs["throughput_per_s"],
-            "ideal": ideal,
-            "share": runs["efficiency_frac"].map(percent),
-            "told": runs["throughput_per_s"].map(number),
-            "best": ideal.map(number),
-            "words": words.mask(runs["gpus"].duplicated(), ""),
-        }
-    )
+    columns = {
+        "gpus": runs["gpus"],
+        "throughput": runs["throughput_per_s"],
+        "ideal": ideal,
+        "share": runs["efficiency_frac"].map(percent),
+        "told": runs["throughput_per_s"].map(number),
+        "best": ideal.map(number),
+        "words": words.mask(runs["gpus"].duplicated(), ""),
+    }
+    return pd.DataFrame(columns)
 
 
 def _axes(drawn: pd.DataFrame, what: str) -> tuple[alt.X, alt.Y]:

@@ -59,7 +59,6 @@ NAMES = {
 }
 STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
 STRIP_HEIGHT, STRIP_DIGITS = 56, 4  # pixels; more digits than a screen can show
-NO_READINGS = "No metric of a GPU was read until here."
 
 
 class Channels(NamedTuple):
@@ -83,7 +82,7 @@ def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, fl
     need(bins, "rank", "gpu", "metric", "start_ns", "dur_ns", "mean")
     rows = bins[bins["metric"].isin(list(NAMES))]
     if rows.empty:
-        return dict(nothing("No readings", NO_READINGS).to_dict())
+        return dict(nothing("No readings", "No metric of a GPU was read until here.").to_dict())
     if len(rows) > MOST_ROWS:
         raise ValueError(f"chart data: {len(rows)} rows are more than {MOST_ROWS}. Use fewer bins.")
     rows = rows.assign(label=devices(rows)).sort_values(["rank", "gpu", "start_ns"])

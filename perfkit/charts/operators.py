@@ -36,7 +36,6 @@ class _Frame(NamedTuple):
 
 MEASURED, GREY, HEIGHT = KIND_COLOURS["computation"], "#808080", 300
 ROOM = 1.18  # beyond the largest batch and the longest time, for the words
-LATENCY_PICTURE = "Points, one for each batch size, beside a straight line"
 TOO_FEW = "A line needs two batch sizes. Time the same model on at least two, better on four."
 MOST_STEPS, MOST_PANELS = 200, 8
 STEPS_PICTURE = "Columns of step time with the wait for data at the bottom and its share above"
@@ -210,26 +209,21 @@ def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title:
         return nothing(title or "No line to draw", TOO_FEW)
     ends = [0.0, ROOM * float(times["batch_count"].max())]
     line = pd.DataFrame({"batch": ends, "ms": [(intercept_ns + slope_ns * end) / 1e6 for end in ends]})
+    rows = times.sort_values("batch_count", ignore_index=True)
+    off = rows["latency_ns"] - (intercept_ns + slope_ns * rows["batch_count"])
+    columns = {
+        "batch": rows["batch_count"].astype(int),
+        "ms": rows["latency_ns"] / 1e6,
+        "words": rows["latency_ns"].map(duration),
+        "off": [f"{'above' if gap > 0 else 'below'} by {duration(abs(gap))}" for gap in off],
+        "rate": [number(b / (t / 1e9)) for b, t in zip(rows["batch_count"], rows["latency_ns"], strict=True)],
+    }
     return layered(
-        _layers(_latency_rows(times, intercept_ns, slope_ns), line),
+        _layers(pd.DataFrame(columns), line),
         title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample",
         "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip.",
-        picture=LATENCY_PICTURE,
+        picture="Points, one for each batch size, beside a straight line",
         size=(WIDTH, HEIGHT),
-    )
-
-
-def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.DataFrame:
-    rows = times.sort_values("batch_count", ignore_index=True)
-    off = rows["latency_ns"] - (intercept + slope * rows["batch_count"])
-    return pd.DataFrame(
-        {
-            "batch": rows["batch_count"].astype(int),
-            "ms": rows["latency_ns"] / 1e6,
-            "words": rows["latency_ns"].map(duration),
-            "off": [f"{'above' if gap > 0 else 'below'} by {duration(abs(gap))}" for gap in off],
-            "rate": [number(b / (t / 1e9)) for b, t in zip(rows["batch_count"], rows["latency_ns"], strict=True)],
-        }
     )
 
 
@@ -288,19 +282,18 @@ def _memory_rows(rows: pd.DataFrame, frame: _Frame) -> pd.DataFrame:
     """Return the levels in the units of the axes; a last row ends the last bin."""
     low, high, reserved = (rows[column] for column in LEVELS)
     end = (rows["start_ns"] + rows["dur_ns"]) / frame.time.size
-    drawn = pd.DataFrame(
-        {
-            "time": rows["start_ns"] / frame.time.size,
-            "end": end,
-            "least": low / frame.memory.size,
-            "most": high / frame.memory.size,
-            "reserved": reserved / frame.memory.size,
-            "allocated": low.map(size).where(low == high, low.map(size) + " to " + high.map(size)),
-            "held": reserved.map(size),
-            "filled": "allocated",
-            "line": "reserved",
-        }
-    )
+    columns = {
+        "time": rows["start_ns"] / frame.time.size,
+        "end": end,
+        "least": low / frame.memory.size,
+        "most": high / frame.memory.size,
+        "reserved": reserved / frame.memory.size,
+        "allocated": low.map(size).where(low == high, low.map(size) + " to " + high.map(size)),
+        "held": reserved.map(size),
+        "filled": "allocated",
+        "line": "reserved",
+    }
+    drawn = pd.DataFrame(columns)
     return pd.concat([drawn, drawn.iloc[-1:].assign(time=end.iloc[-1])], ignore_index=True)
 
 

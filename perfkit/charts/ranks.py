@@ -11,44 +11,22 @@ import pandas as pd
 
 from perfkit.charts import roofline, tables, theme
 from perfkit.charts.shares import NO_WORK, PART_OF, worked
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    KIND_NAMES,
-    WIDTH,
-    colours,
-    hover,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Shown, Unit, duration, number, percent, printable, several, size, unit
 
-OPERATION_COLOURS = {
-    "all_reduce": "#1F77D4",
-    "all_gather": "#D55E00",
-    "reduce_scatter": "#00B878",
-    "all_to_all": "#744FEA",
-    "broadcast": "#E0A010",
-    "reduce": "#884421",
-    "send_recv": "#CB8BC4",
-    "gather": "#276B71",
-    "scatter": "#394B74",
+OPERATIONS: dict[str, tuple[str, str]] = {  # the colour and the shape of each
+    "all_reduce": ("#1F77D4", "circle"),
+    "all_gather": ("#D55E00", "square"),
+    "reduce_scatter": ("#00B878", "diamond"),
+    "all_to_all": ("#744FEA", "triangle-up"),
+    "broadcast": ("#E0A010", "cross"),
+    "reduce": ("#884421", "triangle-down"),
+    "send_recv": ("#CB8BC4", "triangle-left"),
+    "gather": ("#276B71", "triangle-right"),
+    "scatter": ("#394B74", "arrow"),
 }
+OPERATION_COLOURS, SHAPES = ({key: row[at] for key, row in OPERATIONS.items()} for at in (0, 1))
 OPERATION_NAMES = {key: key.replace("_", "-") for key in OPERATION_COLOURS}
-SHAPES = {
-    "all_reduce": "circle",
-    "all_gather": "square",
-    "reduce_scatter": "diamond",
-    "all_to_all": "triangle-up",
-    "broadcast": "cross",
-    "reduce": "triangle-down",
-    "send_recv": "triangle-left",
-    "gather": "triangle-right",
-    "scatter": "arrow",
-}
 LOSSES = {"group": "process group", "span": "where", "ranks_count": "ranks", "count": "collectives"}
 LOSSES |= {"transfer_ns": "transfer", "skew_ns": "arrival skew", "dispatch_ns": "host dispatch", "verdict": "verdict"}
 CLOCKS = {"rank": "rank", "count": "collectives", "offset_ns": "ahead", "drift": "drift (µs/s)"}
@@ -87,22 +65,15 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
 MOST_FIGURES = 10  # more would touch each other
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
 # By the first part of NCCL's name for a transport; the network by whether the card reaches the GPU's memory.
-WAY_COLOURS = {
-    "P2P": "#00B878",
-    "GDRDMA": "#1F77D4",
-    "SHM": "#D55E00",
-    "NET": "#884421",
-    "other": "#744FEA",
-    "": "#999999",
+WAYS: dict[str, tuple[str, str]] = {  # the colour and the name of each
+    "P2P": ("#00B878", "from GPU to GPU in the node"),
+    "GDRDMA": ("#1F77D4", "over the network, straight from GPU memory"),
+    "SHM": ("#D55E00", "through CPU memory in the node"),
+    "NET": ("#884421", "over the network, through CPU memory"),
+    "other": ("#744FEA", "another way"),
+    "": ("#999999", "a way that the log does not name"),
 }
-WAY_NAMES = {
-    "P2P": "from GPU to GPU in the node",
-    "GDRDMA": "over the network, straight from GPU memory",
-    "SHM": "through CPU memory in the node",
-    "NET": "over the network, through CPU memory",
-    "other": "another way",
-    "": "a way that the log does not name",
-}
+WAY_COLOURS, WAY_NAMES = ({key: row[at] for key, row in WAYS.items()} for at in (0, 1))
 NO_MEETING = "It takes collectives of several ranks, recorded over the same steps with their message sizes."
 
 
@@ -228,7 +199,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     drawn = _segments(seen, scale)
     shown = hover(("name", "where"), "part", "time", ("share", "share of the span"))
     height = alt.Y("begin:Q", title=f"time ({scale.symbol})", axis=alt.Axis(tickCount=5))
-    colour = alt.Color("part:N", scale=colours(KIND_COLOURS, KIND_NAMES, drawn["key"]), title=None)
+    colour = alt.Color("part:N", scale=colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"]), title=None)
     marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_bar(width=alt.RelativeBandSize(band=0.85))
     return layered(
         [marks.encode(theme.across(seen), height, alt.Y2("end"), colour, shown)],
@@ -244,7 +215,7 @@ def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     rows = [
         seen[["place", "name"]].assign(
             key=kind,
-            part=KIND_NAMES[kind],
+            part=theme.KIND_NAMES[kind],
             begin=(ends[column] - seen[column]) / scale.size,
             end=ends[column] / scale.size,
             time=seen[column].map(duration),
@@ -323,7 +294,7 @@ def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[st
 def _most_different(seen: pd.DataFrame) -> str:
     spread = seen[list(PART_OF)].max() - seen[list(PART_OF)].min()
     column = str(spread.idxmax())
-    part = KIND_NAMES[PART_OF[column]]
+    part = theme.KIND_NAMES[PART_OF[column]]
     least, most = (seen.iloc[at] for at in (seen[column].argmin(), seen[column].argmax()))
     if not spread[column]:
         where = f"Where the time of {seen['name'].iloc[0]} goes"
@@ -385,14 +356,20 @@ def bandwidth(
     if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:
         raise ValueError(f"line_rate_bytes_per_s: {line_rate_bytes_per_s} is not above 0")
     rows = summary[summary["bus_bytes_per_s"].notna() & (summary["bytes"] > 0)]
-    known(rows, "operation", OPERATION_COLOURS)
+    theme.known(rows, "operation", OPERATION_COLOURS)
     if rows.empty:
         return nothing(title or "No bandwidth", NO_COLLECTIVE)
     top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)
     scale = unit(top, roofline.BYTES)
     drawn = _rows(rows, scale)
-    axes = _axes(drawn, 1.15 * top / scale.size or 1.0, scale)
-    layers = [*_line_rate(line_rate_bytes_per_s, axes[1], scale), *_points(drawn, axes, scale)]
+    low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
+    steps = [1, 2, 5] if high / low < 1e3 else [1]
+    ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
+    across, sizes = alt.Scale(type="log", domain=[low, high], nice=False), alt.Axis(labelExpr=TICK, values=ticks)
+    x = alt.X("bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes)
+    room = alt.Scale(domain=[0, 1.15 * top / scale.size or 1.0], nice=False)
+    y = alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
+    layers = [*_line_rate(line_rate_bytes_per_s, y, scale), *_points(drawn, (x, y), scale)]
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
     reach = f"{OPERATION_NAMES[best['operation']]} reaches up to {roofline.rate(fastest, roofline.BYTES)}"
@@ -422,30 +399,19 @@ def _rows(rows: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     placement = rows["placement"].astype("string").str.replace("_", " ")
     words = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
     kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*words, strict=True)]
-    return pd.DataFrame(
-        {
-            "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
-            "key": rows["operation"].astype(str),
-            "kind": [kind or UNKNOWN for kind in kinds],
-            "benchmark": placement.notna(),
-            "bytes": rows["bytes"],
-            "size": rows["bytes"].map(size),
-            "count": rows["count"],
-            "rate": rows["bus_bytes_per_s"] / scale.size,
-            "least": rows["min_bus_bytes_per_s"] / scale.size,
-            "most": rows["max_bus_bytes_per_s"] / scale.size,
-        }
-    )
-
-
-def _axes(drawn: pd.DataFrame, top: float, scale: Unit) -> tuple[alt.X, alt.Y]:
-    low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
-    steps = [1, 2, 5] if high / low < 1e3 else [1]
-    ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
-    across, room = alt.Scale(type="log", domain=[low, high], nice=False), alt.Scale(domain=[0, top], nice=False)
-    sizes = alt.Axis(labelExpr=TICK, values=ticks)
-    x = alt.X("bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes)
-    return x, alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
+    columns = {
+        "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
+        "key": rows["operation"].astype(str),
+        "kind": [kind or UNKNOWN for kind in kinds],
+        "benchmark": placement.notna(),
+        "bytes": rows["bytes"],
+        "size": rows["bytes"].map(size),
+        "count": rows["count"],
+        "rate": rows["bus_bytes_per_s"] / scale.size,
+        "least": rows["min_bus_bytes_per_s"] / scale.size,
+        "most": rows["max_bus_bytes_per_s"] / scale.size,
+    }
+    return pd.DataFrame(columns)
 
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list[alt.Chart]:

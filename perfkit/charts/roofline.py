@@ -98,24 +98,23 @@ def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
     by_bound = "bound" in placed
     group = placed["bound" if by_bound else "family"].astype("string")
     lacking = pd.Series(np.nan, placed.index)
-    return pd.DataFrame(
-        {
-            "intensity": placed[f"{level}_intensity"],
-            "performance": placed["flops_per_s"],
-            "name": [printable(name, LONGEST_NAME) for name in placed["name"]],
-            "launch": placed.get("launch", lacking),
-            "precision": [precision(str(name)) for name in placed["precision"]],
-            "key": group.fillna("other"),
-            "group": group.replace(BOUND_NAMES) if by_bound else group.fillna("other"),
-            "count": placed["count"],
-            "time": placed["dur_ns"].map(duration),
-            "flops": placed["flops"],
-            "bytes": (placed["flops"] / placed[f"{level}_intensity"]).map(size),
-            "rate": placed["flops_per_s"].map(lambda value: rate(value, FLOPS)),
-            "share": placed.get("roof_share_frac", lacking).map(percent),
-            "reason": placed.get("reason", MISSING),
-        }
-    )
+    columns = {
+        "intensity": placed[f"{level}_intensity"],
+        "performance": placed["flops_per_s"],
+        "name": [printable(name, LONGEST_NAME) for name in placed["name"]],
+        "launch": placed.get("launch", lacking),
+        "precision": [precision(str(name)) for name in placed["precision"]],
+        "key": group.fillna("other"),
+        "group": group.replace(BOUND_NAMES) if by_bound else group.fillna("other"),
+        "count": placed["count"],
+        "time": placed["dur_ns"].map(duration),
+        "flops": placed["flops"],
+        "bytes": (placed["flops"] / placed[f"{level}_intensity"]).map(size),
+        "rate": placed["flops_per_s"].map(lambda value: rate(value, FLOPS)),
+        "share": placed.get("roof_share_frac", lacking).map(percent),
+        "reason": placed.get("reason", MISSING),
+    }
+    return pd.DataFrame(columns)
 
 
 def axes_of(frame: Frame, memory: str) -> tuple[alt.X, alt.Y]:

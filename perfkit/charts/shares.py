@@ -50,24 +50,16 @@ NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL, LABEL_PIXELS = 0.055, 36  # of the span; a narrower part has no room for its figure
 PERCENT = alt.Axis(format="%", tickCount=5)
 LABEL_WIDTH = 320  # pixels
-PARTS = {
-    "kernel_ns": "kernels",
-    "copy_ns": "copies",
-    "implicit_copy_ns": "implicit copies",
-    "memset_ns": "memset",
-    "allocation_ns": "allocation",
-    "synchronisation_ns": "synchronisation",
-    "other_ns": "other operations",
+OPERATIONS = {  # the name and the colour of each
+    "kernel_ns": ("kernels", KIND_COLOURS["computation"]),
+    "copy_ns": ("copies", KIND_COLOURS["copy"]),
+    "implicit_copy_ns": ("implicit copies", "#8CD9B8"),
+    "memset_ns": ("memset", "#E0A010"),
+    "allocation_ns": ("allocation", KIND_COLOURS["other_kernels"]),
+    "synchronisation_ns": ("synchronisation", "#7A4A2E"),
+    "other_ns": ("other operations", "#9A9A9A"),
 }
-PART_COLOURS = {
-    "kernels": KIND_COLOURS["computation"],
-    "copies": KIND_COLOURS["copy"],
-    "implicit copies": "#8CD9B8",
-    "memset": "#E0A010",
-    "allocation": KIND_COLOURS["other_kernels"],
-    "synchronisation": "#7A4A2E",
-    "other operations": "#9A9A9A",
-}
+PARTS, PART_COLOURS = {column: name for column, (name, _) in OPERATIONS.items()}, dict(OPERATIONS.values())
 DARK = ["kernels", "allocation", "synchronisation"]  # parts on which white text reads better
 SERIES = {"CPU threads": "host_ns", "kernels": "kernel_ns", "copies": "copy_ns", "other operations": "other_ns"}
 SERIES_COLOURS = {"CPU threads": theme.CAUSE_COLOURS["host_wait"], **PART_COLOURS}
@@ -87,8 +79,15 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
     drawn = _device_segments(_idlest(seen, MOST_BARS))
+    shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
+    drawn = drawn.drop(columns="key")
+    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
+    shown = hover("device", "part", "share", "time")
+    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
+    marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
+    dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
     return layered(
-        _bars(drawn.drop(columns="key"), colours(KIND_COLOURS, KIND_NAMES, drawn["key"])),
+        [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))],
         title or _idle_title(seen),
         f"Communication and copies count only where no computation hides them.{_few(seen, MOST_BARS)}",
         picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
@@ -181,16 +180,6 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
         return f"The GPU is idle {percent(idle.iloc[0])} of {duration(breakdown['span_ns'].iloc[0])}"
     ends = dict.fromkeys(percent(end) for end in (idle.min(), idle.max()))
     return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
-
-
-def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
-    """Return the bars and their figures: white on the dark colours, black on the others."""
-    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
-    shown = hover("device", "part", "share", "time")
-    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
-    marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
-    dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
-    return [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))]
 
 
 def _text(rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, text: alt.Text) -> alt.Chart:
@@ -303,16 +292,15 @@ def _bar_segments(rows: pd.DataFrame) -> pd.DataFrame:
     place = long["label"].map(rows["label"].tolist().index)
     long = long.assign(place=place, share_frac=long["time"] / long["operation_ns"]).sort_values("place", kind="stable")
     begin, end = ends(long["share_frac"], long["place"])
-    return pd.DataFrame(
-        {
-            "label": long["label"],
-            "part": long["column"].map(PARTS),
-            "begin": begin,
-            "end": end,
-            "share": long["share_frac"].map(percent),
-            "told": long["time"].map(duration),
-        }
-    )
+    columns = {
+        "label": long["label"],
+        "part": long["column"].map(PARTS),
+        "begin": begin,
+        "end": end,
+        "share": long["share_frac"].map(percent),
+        "told": long["time"].map(duration),
+    }
+    return pd.DataFrame(columns)
 
 
 def ends(shares: pd.Series, label: pd.Series) -> tuple[pd.Series, pd.Series]:

@@ -25,7 +25,6 @@ from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, pe
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
-_OF_A_NAME = re.compile(r"\w[<(]|::")
 _COMMAND = re.compile("`[^`]+`")  # in a sentence that says what to record
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
 
@@ -222,16 +221,13 @@ def _text(value: object) -> str:
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
-    is_long = len(long) > (SENTENCE if long.endswith(".") or _is_prose(long) else SHORT)
+    is_prose = long.count(" ") >= 6 and not re.search(r"\w[<(]|::", long)
+    is_long = len(long) > (SENTENCE if long.endswith(".") or is_prose else SHORT)
     # A sentence rather than a name, whose words are longer.
     if is_long and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
-
-
-def _is_prose(text: str) -> bool:
-    return text.count(" ") >= 6 and not _OF_A_NAME.search(text)
 
 
 def align(cells: Cells) -> str:

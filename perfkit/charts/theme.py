@@ -44,40 +44,25 @@ FAMILY_COLOURS: dict[str, str] = {
     "copy": KIND_COLOURS["copy"],
     "other": "#9A9A9A",
 }
-CAUSE_COLOURS: dict[str, str] = {
-    "host_wait": "#7B3FA0",
-    "kernel_wait": "#E0A010",
-    "other": "#20A0B0",
-    "unattributed": "#808080",
-    "edge": "#C8C8C8",
+CAUSES: dict[str, tuple[str, str]] = {  # the colour and the name of each
+    "host_wait": ("#7B3FA0", "host wait: the CPU had not launched yet"),
+    "kernel_wait": ("#E0A010", "kernel wait: launched, began within 30 µs"),
+    "other": ("#20A0B0", "other: launched, began 30 µs later or more"),
+    "unattributed": ("#808080", "unattributed: no launch recorded"),
+    "edge": ("#C8C8C8", "edge: before or after all work"),
 }
-CAUSE_NAMES: dict[str, str] = {
-    "host_wait": "host wait: the CPU had not launched yet",
-    "kernel_wait": "kernel wait: launched, began within 30 µs",
-    "other": "other: launched, began 30 µs later or more",
-    "unattributed": "unattributed: no launch recorded",
-    "edge": "edge: before or after all work",
+CAUSE_COLOURS, CAUSE_NAMES = ({key: row[at] for key, row in CAUSES.items()} for at in (0, 1))
+DETAILS: dict[str, tuple[str, str]] = {  # the colour and the name of each
+    "sync": ("#7B3FA0", "host wait: inside a synchronising call"),
+    "data_loading": ("#A0469A", "host wait: data loading"),
+    "memory": ("#B57EDC", "host wait: allocating memory"),
+    "launch": ("#6A5ACD", "host wait: inside a launch call"),
+    "cuda_call": ("#4B3B8F", "host wait: inside another CUDA call"),
+    "mpi": ("#8C6BB1", "host wait: inside a call of MPI"),
+    "system": ("#C77DBB", "host wait: inside a system call"),
+    "host_code": ("#9A86B8", "host wait: code of the program on the CPU"),
 }
-DETAIL_COLOURS: dict[str, str] = {
-    "sync": "#7B3FA0",
-    "data_loading": "#A0469A",
-    "memory": "#B57EDC",
-    "launch": "#6A5ACD",
-    "cuda_call": "#4B3B8F",
-    "mpi": "#8C6BB1",
-    "system": "#C77DBB",
-    "host_code": "#9A86B8",
-}
-DETAIL_NAMES: dict[str, str] = {
-    "sync": "host wait: inside a synchronising call",
-    "data_loading": "host wait: data loading",
-    "memory": "host wait: allocating memory",
-    "launch": "host wait: inside a launch call",
-    "cuda_call": "host wait: inside another CUDA call",
-    "mpi": "host wait: inside a call of MPI",
-    "system": "host wait: inside a system call",
-    "host_code": "host wait: code of the program on the CPU",
-}
+DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in DETAILS.items()} for at in (0, 1))
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000

@@ -104,18 +104,17 @@ def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, 
     top = order.groupby([lane, order["start_ns"]])["busy_frac"].cumsum()
     full = max(1.0, float(top.max()))
     bottom = lane + 1 - (1 - FILL) / 2
-    drawn = pd.DataFrame(
-        {
-            "start": order["start_ns"] / scale.size,
-            "end": (order["start_ns"] + order["dur_ns"]) / scale.size,
-            "low": (bottom - FILL * (top - order["busy_frac"]) / full).round(4),
-            "high": (bottom - FILL * top / full).round(4),
-            "key": order["key"],
-            "kind": order["key"].map(theme.KIND_NAMES),
-            "lane": lane.map(dict(enumerate(labels))),
-            "busy": order["busy_frac"].round(6),
-        }
-    )
+    columns = {
+        "start": order["start_ns"] / scale.size,
+        "end": (order["start_ns"] + order["dur_ns"]) / scale.size,
+        "low": (bottom - FILL * (top - order["busy_frac"]) / full).round(4),
+        "high": (bottom - FILL * top / full).round(4),
+        "key": order["key"],
+        "kind": order["key"].map(theme.KIND_NAMES),
+        "lane": lane.map(dict(enumerate(labels))),
+        "busy": order["busy_frac"].round(6),
+    }
+    drawn = pd.DataFrame(columns)
     return labels, drawn, full
 
 
@@ -265,19 +264,18 @@ def _stacked_causes(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     order = order.assign(place=order["key"].map(list(theme.CAUSE_COLOURS).index))
     order = order.sort_values(["lower_ns", "place"], kind="stable")
     top = order.groupby("lower_ns")["total_ns"].cumsum()
-    return pd.DataFrame(
-        {
-            "lower": order["lower_ns"],
-            "upper": order["upper_ns"],
-            "bottom": (top - order["total_ns"]) / scale.size,
-            "top": top / scale.size,
-            "key": order["key"],
-            "cause": order["key"].map(theme.CAUSE_NAMES),
-            "count": order["count"],
-            "time": order["total_ns"].map(duration),
-            "length": order["lower_ns"].map(_edge) + " to " + order["upper_ns"].map(_edge),
-        }
-    )
+    columns = {
+        "lower": order["lower_ns"],
+        "upper": order["upper_ns"],
+        "bottom": (top - order["total_ns"]) / scale.size,
+        "top": top / scale.size,
+        "key": order["key"],
+        "cause": order["key"].map(theme.CAUSE_NAMES),
+        "count": order["count"],
+        "time": order["total_ns"].map(duration),
+        "length": order["lower_ns"].map(_edge) + " to " + order["upper_ns"].map(_edge),
+    }
+    return pd.DataFrame(columns)
 
 
 def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
@@ -314,9 +312,16 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     drawn = _longest_first(filled, scale)
     first = drawn.iloc[drawn["time"].argmax()]
     title = title or f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
+    # All panels share the length of their axes, and that of causes is equally wide in all.
+    time, room = f"idle time ({scale.symbol})", alt.Scale(domain=[0, 1.2 * drawn["time"].max()], nice=False)
+    length = alt.X("time:Q", title=time, axis=alt.Axis(tickCount=6), scale=room)
+    shown = hover("device", "cause", ("count", "gaps", ","), ("time", time, ",.4~g"), ("share", "share of idle time"))
+    colour = alt.Color("colour:N", scale=None)
     panels, size = [], (WIDTH - 160, alt.Step(26))
     for device, rows in drawn.groupby("device", sort=False):
-        layers = _cause_bars(rows, drawn["time"].max(), scale.symbol)  # all panels share the length of their axes
+        place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
+        bars = theme.marked(rows, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
+        layers = [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
         panels.append(theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size))
     if len(panels) == 1:
         return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
@@ -331,24 +336,12 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return one row per bar, longest first within a device."""
     order = filled.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], kind="stable")
     detail, cause = order["detail"].astype("string"), order["cause"].astype("string")
-    return pd.DataFrame(
-        {
-            "device": theme.devices(order),
-            "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(theme.CAUSE_NAMES)),
-            "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(theme.CAUSE_COLOURS)),
-            "time": order["total_ns"] / scale.size,
-            "count": order["count"],
-            "share": order["share_frac"].map(percent),
-        }
-    )
-
-
-def _cause_bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
-    """Return the bars and their shares; the axis of causes is equally wide in all panels."""
-    place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
-    time, scale = f"idle time ({symbol})", alt.Scale(domain=[0, 1.2 * largest], nice=False)
-    length = alt.X("time:Q", title=time, axis=alt.Axis(tickCount=6), scale=scale)
-    shown = hover("device", "cause", ("count", "gaps", ","), ("time", time, ",.4~g"), ("share", "share of idle time"))
-    channels = (length, place, alt.Color("colour:N", scale=None), shown)
-    bars = theme.marked(rows, "bar", *channels, height=alt.RelativeBandSize(band=0.76))
-    return [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
+    columns = {
+        "device": theme.devices(order),
+        "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(theme.CAUSE_NAMES)),
+        "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(theme.CAUSE_COLOURS)),
+        "time": order["total_ns"] / scale.size,
+        "count": order["count"],
+        "share": order["share_frac"].map(percent),
+    }
+    return pd.DataFrame(columns)

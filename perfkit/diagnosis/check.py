@@ -29,10 +29,10 @@ from typing import Any
 import pandas as pd
 
 from perfkit.analysis.compare.resampling import SEVERAL, TOLERANCE, WORSE, of_interval, of_values
-from perfkit.diagnosis.comparison import Comparison, Given, compared, matching, side, spoken_ends
+from perfkit.diagnosis.comparison import Comparison, Given, compared, matching, side
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.format import number, percent, printable
+from perfkit.format import number, percent, printable, spoken_ends
 
 KEYS = {"tolerance": "a number of at least 0", "max": "a number", "min": "a number", "ignore": "true or false"}
 

@@ -31,15 +31,20 @@ from perfkit.analysis.compare.resampling import (
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.errors import PerfkitError
-from perfkit.format import number
+from perfkit.format import spoken_ends
 from perfkit.readers import ordered
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 Given = Run | Selection | Sequence[Run | Selection]
 BENCHMARKS = "benchmarks"  # the collectives that a benchmark timed, not those of a program
-KINDS = {"kernels": "a timeline", "launches": "counters", "calltree": "call paths", "samples": "sampled metrics"}
-KINDS |= {BENCHMARKS: "a benchmark of communication"}
+KINDS = {  # what each kind of recording is called, and what records it
+    "kernels": ("a timeline", "nsys profile --trace=cuda,nvtx PROGRAM"),
+    "launches": ("counters", "ncu --set full -o report PROGRAM"),
+    "calltree": ("call paths", "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM"),
+    "samples": ("sampled metrics", "nvidia-smi dmon -s pucm -o DT, while the program runs"),
+    BENCHMARKS: ("a benchmark of communication", "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, on the same GPUs"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,6 @@ class Side:
         return self.has("ranges") and not any(map(len, self.table("kernels")))
 
 
-RECORD = {
-    "kernels": "nsys profile --trace=cuda,nvtx PROGRAM",
-    "launches": "ncu --set full -o report PROGRAM",
-    "calltree": "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM",
-    "samples": "nvidia-smi dmon -s pucm -o DT, while the program runs",
-    BENCHMARKS: "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, on the same GPUs",
-}
 STEPS = Refusal(
     "Did the steps get faster?",
     "",
@@ -255,21 +253,21 @@ def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tu
 
 def lacking(old: Side, new: Side) -> str:
     """Say what each side has, where they share nothing."""
-    names = [" and ".join(text for name, text in KINDS.items() if side.has(name)) or "nothing" for side in (old, new)]
-    return f"the first run has {names[0]}, the second has {names[1]}"
+    has = [" and ".join(text for name, (text, _) in KINDS.items() if side.has(name)) for side in (old, new)]
+    return f"the first run has {has[0] or 'nothing'}, the second has {has[1] or 'nothing'}"
 
 
 def unshared(old: Side, new: Side) -> Iterator[Refusal]:
     """Yield what one side alone recorded."""
-    for name, text in KINDS.items():
+    for name, (text, record) in KINDS.items():
         if old.has(name) != new.has(name):
             which = "before" if old.has(name) else "after"
-            yield Refusal(question(name), f"only the run {which} has {text}", RECORD[name])
+            yield Refusal(question(name), f"only the run {which} has {text}", record)
 
 
 def question(name: str) -> str:
     """Return the question that a kind of recording answers, of `KINDS`."""
-    return f"What differs in {KINDS[name]}?"
+    return f"What differs in {KINDS[name][0]}?"
 
 
 def untimed(old: Side, new: Side, steps: pd.DataFrame) -> Iterator[Refusal]:
@@ -349,15 +347,6 @@ def wide(steps: pd.DataFrame, tolerance: float) -> Iterator[tuple[str, str]]:
 def _allows_both(table: pd.DataFrame, tolerance: float) -> pd.Series:
     """Say whose interval allows both, better and worse by more than the tolerance."""
     return (table["ratio_low"] < 1 / (1 + tolerance)) & (table["ratio_high"] > 1 + tolerance)
-
-
-def spoken_ends(low: float, high: float) -> str:
-    """Return an interval as text: "0.850 to 0.950".
-
-    >>> spoken_ends(0.5, float("inf"))
-    '0.500 to ∞'
-    """
-    return f"{number(low)} to {'∞' if np.isinf(high) else number(high)}"
 
 
 def _gpus(one: Side) -> list[str]:

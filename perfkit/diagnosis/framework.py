@@ -21,17 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import hardware
-from perfkit.analysis import communication, flops, host, memory, operators, steps, timeline
+from perfkit.analysis import causes, communication, flops, host, memory, operators, steps, timeline
 from perfkit.analysis import kernels as analysis_kernels
-from perfkit.analysis.causes import (
-    DATA_LOADING,
-    covered_by,
-    is_kernel_launch,
-    is_memory,
-    on_one_axis,
-    started_by,
-    where,
-)
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, subtract, total, union
 from perfkit.analysis.operators import totals
@@ -150,7 +141,7 @@ def avoidable(waits: pd.DataFrame) -> pd.DataFrame:
 
     Without a wait the host would go on earlier by what it lasted: that bounds the idle time that it causes.
     """
-    return waits[waits["idle_ns"].notna() & ~where(waits["api"], is_memory)]
+    return waits[waits["idle_ns"].notna() & ~causes.where(waits["api"], causes.is_memory)]
 
 
 def _precision(view: Selection) -> Iterator[Figure]:
@@ -312,7 +303,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     if (share := idle + working) < NOTABLE or "idle_frac" not in known:
         return
     steady = steps.steady(detected(view))
-    count = int((covered_by(steady, view.ops[where(view.ops["name"], COMPILER.search)]) > 0).sum())
+    count = int((causes.covered_by(steady, view.ops[causes.where(view.ops["name"], COMPILER.search)]) > 0).sum())
     definition = "share of the span: idle time while torch.compile works in steady steps, and kernels that it launches"
     figure = Figure("compilation_frac", "Compiling", share, "1", definition, IN_OPS)
     text = f"torch.compile compiles in {count} of {len(steady)} steady steps. " if len(steady) else ""
@@ -327,8 +318,8 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
 def compiling(view: Selection) -> tuple[float, float]:
     """Return `_spent` of what torch.compile does in the steady steps, in the whole run where none is known."""
     ops = view.framework.ops
-    phases, steady = ops[where(ops["name"], COMPILER.search)], steps.steady(detected(view))
-    return _spent(view.framework, phases[covered_by(phases, steady) > 0] if len(steady) else phases)
+    phases, steady = ops[causes.where(ops["name"], COMPILER.search)], steps.steady(detected(view))
+    return _spent(view.framework, phases[causes.covered_by(phases, steady) > 0] if len(steady) else phases)
 
 
 def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -349,12 +340,14 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
 
 def _again(view: Selection) -> tuple[pd.DataFrame, int, str]:
     """Return the backward pass by node until its last forward operator, the number of these, and the most frequent."""
-    ops, nodes = view.ops, where(view.ops["name"], lambda name: name.startswith(ENGINE))
+    ops, nodes = view.ops, causes.where(view.ops["name"], lambda name: name.startswith(ENGINE))
     ops = ops[ops["thread"].isin(ops["thread"][nodes].unique())]  # threads of the backward pass
-    forward = np.flatnonzero(where(ops["name"], FORWARD.fullmatch))
+    forward = np.flatnonzero(causes.where(ops["name"], FORWARD.fullmatch))
     if not len(forward):
         return ops.iloc[:0], 0, ""
-    around = totals.node_around(totals.parents(ops), where(ops["name"], lambda name: name.startswith(ENGINE)), forward)
+    around = totals.node_around(
+        totals.parents(ops), causes.where(ops["name"], lambda name: name.startswith(ENGINE)), forward
+    )
     forward, around = forward[around >= 0], around[around >= 0]
     start, last = (ops["start_ns"].to_numpy(copy=True) for _ in range(2))
     np.maximum.at(last, around, start[forward] + ops["dur_ns"].to_numpy()[forward])
@@ -367,8 +360,8 @@ def _spent(view: Selection, spans: pd.DataFrame) -> tuple[float, float]:
     calls, kernels, span = view.api_calls, view.all_kernels, span_ns(view)
     if spans.empty or not span:
         return 0.0, 0.0
-    call = started_by(kernels, calls)
-    inside = np.append(covered_by(calls.assign(dur_ns=1), spans, PLACE) > 0, False)[call]
+    call = causes.started_by(kernels, calls)
+    inside = np.append(causes.covered_by(calls.assign(dur_ns=1), spans, PLACE) > 0, False)[call]
     return _idle_share(view, spans, spans.iloc[:0]) or 0.0, float(kernels["dur_ns"].to_numpy()[inside].sum() / span)
 
 
@@ -408,12 +401,12 @@ def preparing(view: Selection) -> Figure | None:
     operation lies, where steps are marked: a step that prepares first begins before the GPU does anything.
     """
     columns = [*PLACE, "start_ns", "dur_ns", "name"]
-    parts = [f.loc[where(f["name"], WORDS.search), columns] for f in (view.ranges, view.python_calls, view.ops)]
+    parts = [f.loc[causes.where(f["name"], WORDS.search), columns] for f in (view.ranges, view.python_calls, view.ops)]
     parts = [part.astype({"name": "string"}) for part in parts]
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     # Not those in which their thread launches a kernel.
-    launches = view.api_calls[where(view.api_calls["name"], is_kernel_launch)]
-    edges, (moments, _) = on_one_axis([named, launches], PLACE)
+    launches = view.api_calls[causes.where(view.api_calls["name"], causes.is_kernel_launch)]
+    edges, (moments, _) = causes.on_one_axis([named, launches], PLACE)
     first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
     named = named[first >= last]
     share = _idle_share(view, named, _loaders(view), lead=_lead_ns(view))
@@ -430,7 +423,7 @@ def preparing(view: Selection) -> Figure | None:
 
 
 def _loaders(view: Selection) -> pd.DataFrame:
-    return view.ranges[where(view.ranges["name"], DATA_LOADING.search)]
+    return view.ranges[causes.where(view.ranges["name"], causes.DATA_LOADING.search)]
 
 
 @kept

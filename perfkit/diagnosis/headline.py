@@ -22,7 +22,6 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
-VENDOR = re.compile(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+")
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -45,8 +44,6 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("paths_gpu_busy_frac", "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it."),
     ("paths_host_ns", "The program used {paths_host_ns} of CPU time. No GPU work was recorded."),
 )
-NOTHING_COSTS = "No finding costs a tenth of the time or more."
-NOTHING_IN_THE_LOG = "No check of the log needs attention. The last section lists what a log cannot answer."
 AFTER_A_FAILURE = (
     "Find the rank that stopped first: compare the last lines that each rank printed. To see what each rank waited "
     "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
@@ -170,9 +167,9 @@ def _mended(finding: Finding, best: Gain | None) -> str:
 def nothing_found(figures: Collection[str]) -> str:
     """Return why there is no finding: nothing costs much, or what was recorded cannot show what does."""
     if "span_ns" in figures or "measured_count" in figures:
-        return NOTHING_COSTS
+        return "No finding costs a tenth of the time or more."
     if any(name.startswith("log_") for name in figures):
-        return NOTHING_IN_THE_LOG
+        return "No check of the log needs attention. The last section lists what a log cannot answer."
     return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
@@ -233,7 +230,7 @@ def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
 
 
 def _shorter(name: str) -> str:
-    return printable(MEMORY.sub("", VENDOR.sub("", name)).strip(), 40) or "GPU"
+    return printable(MEMORY.sub("", re.sub(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+", "", name)).strip(), 40) or "GPU"
 
 
 def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None) -> Iterator[Tile]:

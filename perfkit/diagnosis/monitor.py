@@ -24,7 +24,6 @@ MEANINGS = {
     "pipe_active_frac": ("Arithmetic pipes active (log)", "share of cycles in which the busiest pipe worked; average"),
 }
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
-NO_GAIN = "the log shows the problem, but not its cost: record a timeline"
 TITLES = {
     "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",
     "memory": "The memory of {gpu} is {share} full",
@@ -83,7 +82,7 @@ def findings(view: Selection) -> Iterator[Finding]:
         worst_of = f"GPU {worst['gpu']}"
         titles = TITLES if figure.value else {**TITLES, **NEVER}
         title = titles[str(check)].format(gpu=worst_of, share=figure.text) + (f" (also: {others})" if others else "")
-        gain = Gain(1.0, float("inf"), NO_GAIN)
+        gain = Gain(1.0, float("inf"), "the log shows the problem, but not its cost: record a timeline")
         target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
         level = severity(figure.value) if check == "throttling" and figure.value >= NOTABLE else "medium"
         yield replace(tell(f"log_{check}", title, level, str(worst["reason"]), (figure,), gain), target=target)

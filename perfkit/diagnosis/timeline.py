@@ -348,7 +348,6 @@ def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
 # Which part of a gap a rule is about, where its name does not say so, and rules about copies, collectives and kernels.
 GAP_RULES = {"input": "data_loading", "synchronisation": "sync", "launch_overhead": "launch"}
 GAP_RULES |= {"preparation": "host_code", "small_operators": "launch", "computation": "any"}
-COPY_RULES = re.compile("copies_|exposed_copy|unified_memory")
 COLLECTIVE_RULES = re.compile("exposed_communication|bus_bandwidth|late_gpu|network_")
 KERNEL_RULES = re.compile("(tensor_cores|memory_bandwidth|attention|precision|few_blocks|.*_bound)$")
 
@@ -362,7 +361,7 @@ def seen_at(view: Selection, rule: str) -> tuple[int, int] | None:
     if (rule in GAP_RULES or rule.startswith("idle")) and (found := idle_gaps(view)) is not None:
         parts = idle_parts(found)
         length, rows = parts[part] if part in parts else found["dur_ns"], found
-    elif COPY_RULES.match(rule):
+    elif re.match("copies_|exposed_copy|unified_memory", rule):
         length = rows["dur_ns"]
     elif COLLECTIVE_RULES.match(rule) or KERNEL_RULES.match(rule):
         is_shared = view.all_kernels["family"] == "communication"

@@ -19,9 +19,9 @@ from perfkit.analysis.compare.resampling import (
     UNTESTED,
     WORSE,
 )
-from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side, spoken_ends
+from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
-from perfkit.format import duration, elided, number
+from perfkit.format import duration, elided, number, spoken_ends
 from perfkit.run import Run
 from perfkit.selection import Selection
 
@@ -45,7 +45,6 @@ PARTS = {
     "exposed copy": "See the copies in 3_system",
     "exposed communication": "See collectives and ranks in 3_system",
 }
-SIDE_COLUMNS = ["id", "figure", "before", "after", "ratio", "better", "verdict"]
 ABOUT = ("run", "recorded with", "GPUs", "recorded for", "selection")
 # How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
 SUFFIXES = {"_bytes_per_s": "bytes/s", "_flops_per_s": "FLOP/s", "_per_s": "1/s", "_frac": "1", "_ns": "ns"}
@@ -153,7 +152,7 @@ def side_rows(found: Comparison) -> pd.DataFrame:
         values = (NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES)
         ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
         rows.append((row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"]))
-    return pd.DataFrame(rows, columns=SIDE_COLUMNS)
+    return pd.DataFrame(rows, columns=["id", "figure", "before", "after", "ratio", "better", "verdict"])
 
 
 def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:

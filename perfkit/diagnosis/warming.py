@@ -34,7 +34,6 @@ IN_WARM_UP = "of this time lies in warm-up steps"  # what speaks against a findi
 FIRST_PASS = "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
 FIRST_TIMES, FIRST_NS, SEVERE, HALF = 10, 100_000, 0.3, 0.5
 LAUNCH = ["rank", "process", "correlation"]  # of one launch an export may hold two calls, one inside the other
-LOAD_CALL = re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)")
 ALIKE, ONCE = 0.9, 2.0  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
 
 
@@ -179,7 +178,7 @@ def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
     if gaps is None or not span:
         return {}, calls.head(0)
     first = calls.iloc[loading(view)["row"]]
-    loads = calls[where(calls["name"], LOAD_CALL.match)]
+    loads = calls[where(calls["name"], re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)").match)]
     shares = {"launch": 0.0, "cuda_call": 0.0}
     for cause, found in (("launch", first), ("cuda_call", loads)):
         for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several

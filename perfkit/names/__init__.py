@@ -102,7 +102,6 @@ _TRITON = {
 }
 _SPECIALISED = re.compile(r"_(RING|TREE|COLLNET\w*?|NVLS\w*?)_(LL128|LL|SIMPLE)")
 _REDUCES = re.compile(r"_(Sum|Prod|MinMax|Max|Min|PreMulSum|SumPostDiv)(?:_|$)")
-_HEAD_DIMENSION = re.compile(r"Flash_\w+_traits<(?:\(int\))?(\d+)")
 
 
 def _in_precision(decoded: Decoded) -> str:
@@ -196,7 +195,7 @@ def _flash(full_name: str, decoded: Decoded) -> str:
     direction = _DIRECTION.get(decoded.operation, "part")
     scope = _in_precision(decoded) + _on_units(decoded)
     text = f"{direction} of FlashAttention{scope}, which never stores the score matrix"
-    if head := _HEAD_DIMENSION.search(full_name[:2000]):
+    if head := re.search(r"Flash_\w+_traits<(?:\(int\))?(\d+)", full_name[:2000]):
         text += f"; head dimension up to {head.group(1)}"
     if decoded.tile:
         queries, keys = decoded.tile.split("x")[:2]
@@ -216,8 +215,7 @@ def _numbers(full_name: str) -> list[int]:
     return [int(text) if text.isdecimal() else int(text == "true") for text in texts]
 
 
-_Describe = Callable[[str, Decoded], str]
-_SPECIAL: tuple[tuple[str, re.Pattern[str], _Describe], ...] = tuple(
+_SPECIAL: tuple[tuple[str, re.Pattern[str], Callable[[str, Decoded], str]], ...] = tuple(
     (library, re.compile(pattern), describe)
     for library, pattern, describe in (
         ("cuBLAS", r"^splitKreduce_kernel", _split_k_reduction),

@@ -89,7 +89,6 @@ _NAMED_GENERATION = re.compile(
     r"(?:^|[_<:\s])(kepler|maxwell|pascal|volta|turing|ampere|hopper|blackwell)_", re.IGNORECASE
 )
 _CAPABILITY = re.compile(r"(?:sm_?|cutlass_)(\d{2,3})(?!\d)", re.IGNORECASE)
-_AMD_TARGET = re.compile(r"_ISA(\d\w\w)_")
 _TILE = tuple(
     re.compile(pattern)
     for pattern in (
@@ -160,7 +159,7 @@ def architecture(full_name: str) -> str:
     if capability := _CAPABILITY.search(text):
         number = capability.group(1)
         return next((name for name, pattern in _GENERATIONS if pattern.fullmatch(number)), "")
-    target = _AMD_TARGET.search(text)
+    target = re.search(r"_ISA(\d\w\w)_", text)
     return f"gfx{target.group(1).lower()}" if target else ""
 
 

@@ -60,7 +60,12 @@ T = TypeVar("T")
 
 def reader(name: str) -> ModuleType:
     """Return the reader module called `name`, perfkit's own or one from outside; LookupError if there is none."""
-    return import_module(f"perfkit.readers.{name}") if name in READERS else outside_module(name)
+    if name in READERS:
+        return import_module(f"perfkit.readers.{name}")
+    loaded = _guarded(name)
+    if isinstance(loaded, str):
+        raise LookupError(f"reader {name!r}: {loaded}")
+    return loaded
 
 
 def kind(name: str) -> str:
@@ -165,14 +170,6 @@ def _tables(path: Path) -> str:
 def outside_names() -> tuple[str, ...]:
     """Return the names of the readers from outside that work; they cannot have those of perfkit's own."""
     return tuple(name for name, point in _registered().items() if not _problem(name, point))
-
-
-def outside_module(name: str) -> ModuleType:
-    """Return the guarded module of an installed package's reader, else LookupError; it raises nothing but ReadError."""
-    loaded = _guarded(name)
-    if isinstance(loaded, str):
-        raise LookupError(f"reader {name!r}: {loaded}")
-    return loaded
 
 
 def origin(name: str) -> str:

@@ -19,7 +19,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import capture_table, content, devices_table, head, line_of
+from perfkit.readers.text import capture_table, content, devices_table, head, line_of, writable
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Profile:
     notes = [NO_TIMES, *outside, *_unknown(documents), *([f"not available: {', '.join(absent)}"] if absent else [])]
     metrics = set(samples["metric"].cat.categories)
     system = documents[0].get("system")
-    driver = _text(system.get("Driver version", "")) if isinstance(system, dict) else ""
+    driver = writable(system.get("Driver version", "")).strip() if isinstance(system, dict) else ""
     return Profile(
         reader="rocm_smi",
         path=path,
@@ -136,7 +136,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _cards(document: Mapping[str, Any]) -> Cards:
     """Return the readings of each card; newer versions print some numbers as such, others as text."""
     return {
-        int(card[1]): {key: _text(value) for key, value in values.items() if not isinstance(value, dict | list)}
+        int(card[1]): {k: writable(v).strip() for k, v in values.items() if not isinstance(v, dict | list)}
         for name, values in document.items()
         if (card := CARD.fullmatch(name)) and isinstance(values, dict)
     }
@@ -152,11 +152,6 @@ def _unknown(documents: list[dict[str, Any]]) -> list[str]:
     ]
     where = f"{len(names)}, such as {printable(names[0], 30)}" if names else ""
     return [f"cards with a number or values that cannot be are left out ({where})"] if names else []
-
-
-def _text(value: object) -> str:
-    """Return what is said as text that can be written: JSON may hold halves of characters."""
-    return str(value).encode(errors="replace").decode().strip()
 
 
 def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[str]]:

@@ -64,6 +64,11 @@ def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
     return whole, notes + [CUT] * bool(last)
 
 
+def writable(value: object) -> str:
+    """Return a value as text that can be written: JSON may hold halves of characters."""
+    return str(value).encode(errors="replace").decode()
+
+
 def line_of(text: AnyStr, at: int) -> int:
     """Return the number of the line, from 1, in which position `at` of a text lies."""
     return text.count(b"\n" if isinstance(text, bytes) else "\n", 0, at) + 1

@@ -38,37 +38,24 @@ CHECK_SCHEMA = 1  # of the JSON: goes up when a key goes, or means something els
 # What the files begin with, by which an earlier one is known.
 JSON = f'{{\n "made_by": "{MADE_BY_CHECK}",'
 JUNIT = f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites name=\"{MADE_BY_CHECK}\""
-# What the analysis behind the published DLRM summary calls its figures, and what to divide their values by.
-GLOBAL_METRICS = {
-    "cpu_time": ("host_time", 1),
-    "gpu_time": ("gpu_time", 1),
-    "kernel_time": ("kernel_time", 1),
-    "copy_time": ("copy_time", 1),
-    "total_kernels": ("launches", 1),
-    "total_transfers": ("copies", 1),
-    "gpu_utilization_pct": ("gpu_share", 100),
-    "copy_percentage": ("copy_share", 100),
-    "avg_kernel_time_us": ("mean_kernel_time", 1_000_000),
-    "kernel_overhead_pct": ("launch_overhead", 100),
-}
-WORDS = {
-    "host_time": "CPU time",
-    "gpu_time": "GPU operations",
-    "kernel_time": "Kernel time",
-    "copy_time": "Copy time",
-    "launches": "Kernel launches",
-    "copies": "Copies",
-    "gpu_share": "GPU time over CPU thread time plus GPU time (no utilisation)",
-    "copy_share": "Copies in kernel and copy time",
-    "mean_kernel_time": "Mean kernel",
-    "launch_overhead": "5 µs per launch over kernel time (no overhead)",
+# What the analysis behind the published DLRM summary calls each figure, what to divide its value by, and its name.
+PUBLISHED = {
+    "host_time": ("cpu_time", 1, "CPU time"),
+    "gpu_time": ("gpu_time", 1, "GPU operations"),
+    "kernel_time": ("kernel_time", 1, "Kernel time"),
+    "copy_time": ("copy_time", 1, "Copy time"),
+    "launches": ("total_kernels", 1, "Kernel launches"),
+    "copies": ("total_transfers", 1, "Copies"),
+    "gpu_share": ("gpu_utilization_pct", 100, "GPU time over CPU thread time plus GPU time (no utilisation)"),
+    "copy_share": ("copy_percentage", 100, "Copies in kernel and copy time"),
+    "mean_kernel_time": ("avg_kernel_time_us", 1_000_000, "Mean kernel"),
+    "launch_overhead": ("kernel_overhead_pct", 100, "5 µs per launch over kernel time (no overhead)"),
 }
 COLUMNS = {"tree_sum": "sum over the tree", "main_thread": "main thread only", "all_threads": "true: all threads"}
 PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%")
 FACTOR = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*x\s*$", re.IGNORECASE)
 _KINDS = (("failure", FAIL), ("error", ERROR))
 LONGEST = 60  # characters of a label or figure's name in a terminal
-CONTENT = "comparison.json"
 SCHEMA = 1  # of its content: goes up when a key goes, or means something else
 MADE_BY = "perfkit compare"  # in the marker of the folder
 LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "speed-up over the first")
@@ -182,7 +169,7 @@ def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note 
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        (made / CONTENT).write_text(as_json(series), **TEXT)
+        (made / "comparison.json").write_text(as_json(series), **TEXT)
         (made / "index.html").write_text(_page(series), **TEXT)
         html.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
     return out / "index.html"
@@ -312,8 +299,9 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
     `path`: a JSON file: an object of the figures' names in `sums` and their values (s, counts, fractions), or the
     ``metrics_data.json`` of the published DLRM analysis; empty for none. Raises PerfkitError if it holds none of them.
     """
-    words = [WORDS.get(n) or f"Stall {n.removeprefix('stall_')}, share of stalled samples" for n in sums["figure"]]
-    table = pd.DataFrame({"figure": words})
+    stall = "Stall {}, share of stalled samples"
+    names = [PUBLISHED[n][2] if n in PUBLISHED else stall.format(n.removeprefix("stall_")) for n in sums["figure"]]
+    table = pd.DataFrame({"figure": names})
     if path:
         figures = published(Path(path))
         values = [figures.get(name, math.nan) for name in sums["figure"]]
@@ -329,12 +317,12 @@ def published(path: Path) -> dict[str, float]:
     metrics = stored.get("global_metrics", stored)
     source = metrics if isinstance(metrics, dict) else {}
     numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float) and abs(v) <= sys.float_info.max}
-    found = {name: value for name, value in numbers.items() if name in WORDS or name.startswith("stall_")}
-    found |= {name: numbers[key] / per for key, (name, per) in GLOBAL_METRICS.items() if key in numbers}
+    found = {name: value for name, value in numbers.items() if name in PUBLISHED or name.startswith("stall_")}
+    found |= {name: numbers[key] / per for name, (key, per, _) in PUBLISHED.items() if key in numbers}
     if "dominant_stall_pct" in numbers:
         found[f"stall_{source.get('dominant_stall_type')}"] = numbers["dominant_stall_pct"] / 100
     if not found:
-        raise PerfkitError(f"{path}: holds none of the figures {', '.join(WORDS)}. Name at least one of them.")
+        raise PerfkitError(f"{path}: holds none of the figures {', '.join(PUBLISHED)}. Name at least one of them.")
     return found
 
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "template"
 SHOWN = [MIME, "text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/latex", "text/plain"]
-_HEADING = re.compile(r"<(/?)h([1-5])\b")
-_QUESTION = re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,10 @@ class Lead(NamedTuple):
 
 
 PADDING = 16  # pixels: where the picture is looked at, its letters may be wider than where it was made
-PICTURES = {"text/html", "image/svg+xml", "image/png"}
 TEXTS = {".html", ".ipynb", ".json", ".md", ".csv", ".txt", ".svg"}
 PARAMETERS = "injected-parameters"  # papermill's tag of the cell with the parameters that it was given
 SET_IT = "  # a name: set it to the path of yours before you run this notebook"
 SHARED = {"/usr", "/usr/local", "/opt", "/tmp", "/var/tmp", "/home", "/mnt"}  # folders of every machine
-COMMON_USERS = {"root", "user"}
 LEAST_USER, LEAST_HOST = 4, 8  # characters: a shorter name can be a word of the report
 # A path ends before a separator (two backslashes in JSON), or where no further character can be part of its last name.
 _END = r"(?:(?P<separator>\\\\|[/\\])|(?![\w-]|\.\w))"
@@ -209,7 +205,7 @@ def _exporter(*, lowered: int) -> HTMLExporter:
         default_preprocessors=[],
         filters={
             "highlight_code": highlight(pygments_lexer="ipython3"),
-            "demoted": lambda text: _HEADING.sub(lambda one: f"<{one[1]}h{int(one[2]) + lowered}", text),
+            "demoted": lambda text: re.sub(r"<(/?)h([1-5])\b", lambda one: f"<{one[1]}h{int(one[2]) + lowered}", text),
             "escaped_markdown": _escaped_markdown,
             "alternative": lambda output: escape(
                 output["data"].get(MIME, {}).get("description")
@@ -237,7 +233,7 @@ def _section(exporter: HTMLExporter, number: int, title: str, notebook: Notebook
     charts = any(MIME in output.get("data", {}) for output in outputs)
     tables = any(charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs)
     prose = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
-    question = found[1] if (found := _QUESTION.match(prose)) else ""
+    question = found[1] if (found := re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.MULTILINE).match(prose)) else ""
     return _Section(f"section-{number}", title, question, body, failed, charts, tables)
 
 
@@ -282,7 +278,7 @@ def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[n
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
-            if MIME in data and not PICTURES & set(data):
+            if MIME in data and not {"text/html", "image/svg+xml", "image/png"} & set(data):
                 spec = {**data[MIME], "padding": PADDING}
                 picture = vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])
                 alternative = escape(str(spec.get("description", "a chart without description")))
@@ -350,7 +346,7 @@ def _forms(text: str) -> tuple[str, ...]:
 
 def _own_names() -> Iterable[tuple[str, str, str]]:
     """Yield the user (as a folder) and the host (alone), unless they are words, as patterns, and what replaces them."""
-    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - COMMON_USERS:
+    for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - {"root", "user"}:
         if len(user) >= LEAST_USER:
             yield user, rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"
     for host in dict.fromkeys((platform.node(), platform.node().partition(".")[0])):

@@ -59,7 +59,6 @@ class Synthetic:
         return (sample if self.is_text else sample.float().div_(127.5).sub_(1)), label
 
 
-HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 # Compute capability from which tensor cores know the format (CUDA C++ Programming Guide, warp matrix functions).
 TENSOR_SINCE = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0)}
 CXX, CC = ("c++", "g++", "clang++"), ("cc", "gcc", "clang")  # where CXX and CC name none
@@ -454,7 +453,7 @@ def computing(used: Device, plan: Plan) -> Iterator[None]:
 
 def autocast(torch: Any, plan: Plan) -> Any:
     """Return a context in which products are computed in FP16 or BF16, or one that changes nothing."""
-    half = HALVES.get(plan.precision)
+    half = {"fp16": "float16", "bf16": "bfloat16"}.get(plan.precision)
     return torch.autocast(plan.device, dtype=getattr(torch, half or "bfloat16"), enabled=half is not None)
 
 

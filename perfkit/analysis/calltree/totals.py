@@ -27,7 +27,6 @@ SEPARATOR = " > "
 _SPREAD, _ROOM = 16, 2**20  # contexts numbered more sparsely are looked up by hashing, which is slower
 # HPCToolkit's marks of functions without line information and without a name.
 _LIBRARY = re.compile(r"(?<=\S) (\[[^\[\]]*\.so[^\[\]]*\])\Z")
-_UNKNOWN = "<unknown procedure>"
 Floats = NDArray[np.float64]
 
 
@@ -272,7 +271,7 @@ def called(name: str) -> str:
     '[libcublas.so.12]'
     """
     library = _LIBRARY.search(name)
-    if name.startswith(_UNKNOWN):
+    if name.startswith("<unknown procedure>"):
         return library.group(1) if library else name
     bare = name[: library.start()] if library else name
     return "::".join(part.name for part in qualified(bare)) or name

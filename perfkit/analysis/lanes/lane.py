@@ -234,7 +234,9 @@ class Works:
         name, full_name, family = self._texts
         chosen = np.ones(self.kernels, bool)
         if pattern:
-            chosen &= _matches(name, pattern)[self._name] | _matches(full_name, pattern)[self._full_name]
+            # The answer for a missing name is the last.
+            short, full = (np.array([*matching(texts, pattern), False], bool) for texts in (name, full_name))
+            chosen &= short[self._name] | full[self._full_name]
         if families:
             chosen &= np.array([*(text in families for text in family), False], bool)[self._family]
         return chosen
@@ -388,11 +390,6 @@ def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
     yield Tangled(key, columns.taken(np.flatnonzero(tangled)), works)
     if not tangled.all():
         yield Serial(key, columns.taken(np.flatnonzero(~tangled)), works)
-
-
-def _matches(texts: list[str], pattern: str) -> Bool:
-    """Say which texts match; the answer for a missing one is the last."""
-    return np.array([*matching(texts, pattern), False], bool)
 
 
 def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:

@@ -33,7 +33,6 @@ from perfkit.tables import API_CALLS, KERNELS, OPS
 
 HOW = ("launch", "outside", "none")
 _NOT_A_LINE = re.compile(r"<(?:built-in|frozen|string)\b|nn\.Module: |(?:.*/)?torch/")
-_MODULE = re.compile(r"(\w+)(?:/|\.py\()")
 ENGINE = "autograd::engine::evaluate_function: "
 # "MmBackward0", "NllLossBackward", "CopyBackwards", "torch::autograd::AccumulateGrad", "torch::autograd::CppNode<...>"
 NODE = re.compile(r"\w*Backwards?\d*|(?:struct )?torch::autograd::.+")
@@ -153,16 +152,6 @@ def outermost(parent: Int, group: Int, row: Int) -> NDArray[np.bool_]:
     return first
 
 
-def gpu_self(
-    ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, api_calls: pd.DataFrame, window: Window | None
-) -> Int:
-    """Return the time of the kernels that each operator launched itself, ns within the window."""
-    _, op = launching(ops, kernels, api_calls)
-    inside = cut(kernels[["start_ns", "dur_ns"]].assign(op=op), window)
-    launched = inside[inside["op"] >= 0]
-    return sums(launched["dur_ns"].to_numpy(), launched["op"].to_numpy(), len(ops))
-
-
 def sums(values: Int, group: Int, groups: int) -> Int:
     """Return the exact sum of the integers of each of the groups 0 .. groups-1."""
     total = np.zeros(groups, np.int64)
@@ -232,7 +221,7 @@ def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
 
 def of_program(name: str) -> bool:
     """Tell whether a Python function is the program's: neither built in, PyTorch's nor the standard library's."""
-    module = _MODULE.match(name)
+    module = re.match(r"(\w+)(?:/|\.py\()", name)
     standard = module is not None and module.group(1) in sys.stdlib_module_names
     return not standard and _NOT_A_LINE.match(name) is None
 
@@ -331,7 +320,10 @@ def backward(
     in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
     """
     parent = parents(OPS.check(ops))
-    time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)
+    _, launcher = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    inside = cut(kernels[["start_ns", "dur_ns"]].assign(op=launcher), window)
+    inside = inside[inside["op"] >= 0]
+    time = sums(inside["dur_ns"].to_numpy(), inside["op"].to_numpy(), len(ops))
     node, row, forward = _nodes(ops, parent)
     plain, nodes = pd.factorize(np.array([str(t).removeprefix(ENGINE) for t in ops["name"].cat.categories], object))
     of_row = pd.Categorical.from_codes(plain[ops["name"].cat.codes.to_numpy()[row]], pd.Index(nodes, dtype=object))

@@ -24,7 +24,6 @@ from perfkit.analysis.whatif.replay import FETCHED, GONE, SENT, STAYS, Edges, Pl
 from perfkit.names.families import FAMILIES
 
 COPY_MEASURES = ("faster", "overlapped", "removed")
-LAUNCH_MEASURES = ("fused", "graph")
 DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown", "")
 
 
@@ -82,7 +81,7 @@ class Launches:
     at_most_gap_ns: int = 1_000_000
 
     def __post_init__(self) -> None:
-        _check_one_of("measure", self.measure, LAUNCH_MEASURES)
+        _check_one_of("measure", self.measure, ("fused", "graph"))
         _check_pattern(self.pattern)
         _check_number("at_most", self.at_most)
         _check_number("at_most_gap_ns", self.at_most_gap_ns)

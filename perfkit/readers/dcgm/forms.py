@@ -36,7 +36,6 @@ AGAIN = "The file is damaged: copy or record it again."
 DMON_HEADER = re.compile(rb"^[ \t]*#[ \t]*Entity[ \t]+\S.*\r?\n[ \t]*I[Dd]\b", re.MULTILINE)
 GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
 OTHERS = {"vGPU", "Switch", "Link", "CPU", "Core", "ConnectX", "UNKNOWN"}
-NO_VALUE = ["N/A", "N/W"]
 TICK_NS = 1_000_000_000
 SERVER = "A Prometheus server knows the times (`perfkit record prometheus`)"
 UNTIMED = f"dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. {SERVER}"
@@ -167,7 +166,7 @@ def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -
         sep=r"\s+",
         header=None,
         usecols=[i + 2 for i in columns],
-        na_values=NO_VALUE,
+        na_values=["N/A", "N/W"],
         keep_default_na=False,
         quoting=csv.QUOTE_NONE,
         float_precision="round_trip",

@@ -34,14 +34,13 @@ from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
 from perfkit.readers.hpctoolkit import contexts
 from perfkit.readers.hpctoolkit.files import AGAIN
-from perfkit.readers.text import capture_table
+from perfkit.readers.text import capture_table, content, head
 
 EXPERIMENT = "experiment.xml"
 METRIC_DB = re.compile(r"-(\d+)-(\d+)-\w+-\d+-\d\.metric-db$")  # PROGRAM-RANK-THREAD-HOST-PROCESS-0
 HEADER = struct.Struct(">18s5ssii")  # magic, version, byte order, contexts, metrics
 MAGIC = (b"HPCPROF-metricdb__", b"00.10", b"b")
 KINDS = {"PF": "function", "Pr": "function", "L": "loop", "S": "line"}
-CALL_SITE = "C"
 FIRST_STREAM = 500  # threads from here on are GPU streams
 Threads = dict[tuple[int, int], Path]  # rank and thread of each metric file
 
@@ -96,12 +95,8 @@ ROUNDING = 1e-12  # of the inclusive value: what differences of sums leave of 0
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is an experiment.xml or a folder that holds one, by its first bytes."""
-    try:
-        with _experiment(path).open("rb") as file:
-            head = file.read(LOOKED_AT)
-    except OSError:
-        return False
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml") and b"HPCToolkitExperiment" in head
+    start = head(_experiment(path), LOOKED_AT)
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<?xml") and b"HPCToolkitExperiment" in start
 
 
 def read(path: Path) -> Profile:
@@ -117,11 +112,18 @@ def read(path: Path) -> Profile:
     tree = tables.CALLTREE.make(pd.DataFrame(list(found.values()), columns=tables.CALLTREE.column_names))
     inclusive = values.groupby(rows["nid"]).sum()
     at_roots = values[rows["nid"].isin(tree.loc[tree["parent"].isna(), "node"])]
+    of = rows.loc[at_roots.index]
+    number = {identity: i for i, identity in enumerate(files)}
+    thread = [number[identity] for identity in zip(of["rank"], of["thread"], strict=True)]
+    entry = of["nid"].map(tree.set_index("node")["entry"].astype(object))
+    sums = at_roots.groupby([pd.Series(thread, of.index, name="thread"), entry.rename("entry")]).sum()
+    frame = sums.rename_axis("metric", axis=1).melt(value_name="inclusive", ignore_index=False).reset_index()
+    of_threads = _in_units(frame[frame["inclusive"] != 0], experiment.metrics).assign(rank=0)
     made = {
         "CALLTREE": tree,
         "CALL_METRICS": _call_metrics(inclusive, tree, experiment.metrics),
         "THREADS": _threads(list(files)),
-        "THREAD_METRICS": _thread_metrics(at_roots, rows, tree, experiment.metrics, list(files)),
+        "THREAD_METRICS": tables.THREAD_METRICS.make(of_threads),
     }
     loaders = {name: partial(made.__getitem__, name) for name in made if len(made[name])}
     totals = _totals(at_roots.sum(), experiment, files)
@@ -192,23 +194,6 @@ def _threads(identities: list[tuple[int, int]]) -> pd.DataFrame:
     return tables.THREADS.make(pd.DataFrame(frame))
 
 
-def _thread_metrics(
-    at_roots: pd.DataFrame,
-    rows: pd.DataFrame,
-    tree: pd.DataFrame,
-    metrics: list[Metric],
-    identities: list[tuple[int, int]],
-) -> pd.DataFrame:
-    """Return THREAD_METRICS."""
-    of = rows.loc[at_roots.index]
-    number = {identity: i for i, identity in enumerate(identities)}
-    thread = [number[identity] for identity in zip(of["rank"], of["thread"], strict=True)]
-    entry = of["nid"].map(tree.set_index("node")["entry"].astype(object))
-    sums = at_roots.groupby([pd.Series(thread, of.index, name="thread"), entry.rename("entry")]).sum()
-    frame = sums.rename_axis("metric", axis=1).melt(value_name="inclusive", ignore_index=False).reset_index()
-    return tables.THREAD_METRICS.make(_in_units(frame[frame["inclusive"] != 0], metrics).assign(rank=0))
-
-
 def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.DataFrame:
     """Return every metric's `unit`, `whole` and `entries` as `Database`, `stored` in its files, `stated` in the XML."""
     first = [np.fromfile(file, ">f8", experiment.columns, offset=HEADER.size) for file in files.values()]
@@ -253,17 +238,7 @@ def described(path: Path) -> Experiment:
 
 
 def _parsed(path: Path) -> ElementTree.Element:
-    try:
-        _refuse_entities(path)
-        return ElementTree.parse(path).getroot()
-    except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as e:
-        raise damaged(path, f"the file is cut or damaged: {e}") from e
-    except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
-
-
-def _refuse_entities(path: Path) -> None:
-    """Refuse declared entities before anything expands them; no `hpcprof` writes one."""
+    """Return the root; declared entities, which no `hpcprof` writes, are refused before anything expands them."""
 
     def declared(name: str, *_: object) -> None:
         raise ReadError(
@@ -272,8 +247,12 @@ def _refuse_entities(path: Path) -> None:
 
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = declared
-    with path.open("rb") as file:
-        parser.ParseFile(file)
+    text = content(path)
+    try:
+        parser.Parse(text, True)
+        return ElementTree.fromstring(text)
+    except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as e:
+        raise damaged(path, f"the file is cut or damaged: {e}") from e
 
 
 def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Element, str | None]]:
@@ -282,7 +261,7 @@ def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Elem
     while waiting:
         above, file = waiting.pop()
         for element in above:
-            if element.tag in (*KINDS, CALL_SITE):
+            if element.tag in (*KINDS, "C"):
                 own = element.get("f", file)
                 yield int(element.attrib["i"]), element, own
                 waiting.append((element, own))

@@ -21,20 +21,17 @@ from typing import Any
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.nccl.log import PARTED, Line, Row, Timing, algorithm, protocol
+from perfkit.readers.text import writable
 
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "
 )
-_STARTING = re.compile(r"# Collective test starting: (\w+)")
 _PROGRAM = re.compile(r"\b\w+_perf\b")
-_DEVICES = re.compile(r"# Using devices")
 _DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,9}) (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) \[[^\]]*\] (.*\S)"
 )
 # The same lines where the ``#`` that begins them was taken for markup, as it is in a pasted text.
 _UNMARKED = re.compile(r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )")
-_OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\d{1,18})")
-_REDUCED = re.compile(r"# Reducing maxBytes to (\d{1,20})")
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
 _TAG = re.compile(r"\[\d+,\d+\]<std\w+>:\s*$")  # of mpirun --tag-output, which repeats it at each flush of the output
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
@@ -110,7 +107,7 @@ class _Reading:
             self._inside(self._layout, line)
         else:
             self._name(line.text)
-            if has_row(line.text):
+            if starts_row(line.text) and numbers(line.text) >= LEAST:  # a row that no header announces
                 self.tables[-1].damaged.append(line.number)
 
     def _comment(self, text: str) -> None:
@@ -118,7 +115,7 @@ class _Reading:
         if header:
             self._begin(header)
             return
-        if (BANNER.search(text) or _DEVICES.search(text)) and self.tables[-1].headed:
+        if (BANNER.search(text) or "# Using devices" in text) and self.tables[-1].headed:
             self.tables.append(Table())
             self._layout = None
         self._say(text)
@@ -145,14 +142,14 @@ class _Reading:
         table = self.tables[-1]
         if banner := BANNER.search(text):
             table.version, table.library = banner[1] or table.version, int(banner[2] or table.library)
-        if starting := _STARTING.search(text):
+        if starting := re.search(r"# Collective test starting: (\w+)", text):
             table.program = starting[1]
         if device := _DEVICE.search(text):
             group, rank = int(device[2] or 0), int(device[1])
             table.devices.append(Device(group, device[3], int(device[4]), device[5], rank))
-        if reduced := _REDUCED.search(text):
+        if reduced := re.search(r"# Reducing maxBytes to (\d{1,20})", text):
             table.reduced_to = int(reduced[1])
-        if bounds := _OUT_OF_BOUNDS.search(text):
+        if bounds := re.search(r"# Out of bounds values\s*: (\d{1,18})", text):
             table.out_of_bounds = int(bounds[1])
         table.ended |= table.headed and _END.search(text) is not None
 
@@ -174,7 +171,7 @@ class _Reading:
         if row:
             table.rows.append(row)
             self._begun = ""
-        elif header.resembles(text):
+        elif starts_row(text) or numbers(text) >= header.width:  # a row that is damaged
             table.damaged.append(line.number)
             self._begun = ""
 
@@ -208,9 +205,9 @@ def starts_row(text: str) -> bool:
     return _ROW.match(text) is not None
 
 
-def has_row(text: str) -> bool:
-    """Say whether a line that no header announces is a row all the same, by its beginning and its numbers."""
-    return starts_row(text) and sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= LEAST
+def numbers(text: str) -> int:
+    """Count the numbers of a line."""
+    return sum(_NUMBER.fullmatch(cell) is not None for cell in text.split())
 
 
 def nanoseconds(microseconds: str) -> float:
@@ -240,10 +237,6 @@ class Layout:
         match = self.prefix.match(text)
         rest = text[match.end() :] if match else text
         return self.prefix.sub("", rest) if self.is_tagged else rest
-
-    def resembles(self, text: str) -> bool:
-        """Say whether a line that is no row has the beginning or as many numbers as one: it is damaged then."""
-        return starts_row(text) or sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= self.width
 
     def row(self, text: str) -> Row | None:
         """Return what a line without its prefix says, None if it is no whole row."""
@@ -345,9 +338,9 @@ def read_report(text: str, path: Path) -> Report:
         for result in report["results"]:
             halves = (at for at in ("out_of_place", "in_place") if result.get(at) is not None)
             timings = tuple(_timing(at, result[at]) for at in halves)
-            size, count, dtype = _whole(result["size"]), _whole(result["count"]), _writable(result["type"])
+            size, count, dtype = _whole(result["size"]), _whole(result["count"]), writable(result["type"])
             table.rows.append(Row(size, count, dtype, str(result["redop"] or ""), int(result["root"]), timings))
-        errors = [_writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
+        errors = [writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as e:
         why = printable(f"{type(e).__name__}: {e}", 120)
         raise ReadError(f"{path}: not as nccl-tests writes a report ({why}). {_AGAIN}.") from e
@@ -386,7 +379,7 @@ def _table(report: dict[str, Any]) -> Table:
     processes = sum(d.group == devices[0].group for d in devices)
     args = report.get("args") or [""]
     return Table(
-        program=re.split(r"[/\\]", _writable(args[0]))[-1],
+        program=re.split(r"[/\\]", writable(args[0]))[-1],
         devices=devices,
         ranks=processes * _whole(config["nthreads"], 15) * _whole(config["ngpus"], 15) if processes else None,
         library=int(report["nccl_version"]),
@@ -400,15 +393,10 @@ def _table(report: dict[str, Any]) -> Table:
 def _device(entry: dict[str, Any]) -> Device:
     return Device(
         int(entry.get("group", 0)),
-        _writable(entry["hostname"]),
+        writable(entry["hostname"]),
         _whole(entry["device"], 31),
-        _writable(entry["device_info"]),
+        writable(entry["device_info"]),
     )
-
-
-def _writable(value: object) -> str:
-    """Return a text that can be written: JSON may hold halves of characters."""
-    return str(value).encode(errors="replace").decode()
 
 
 def _whole(value: object, bits: int = 63) -> int:

@@ -91,7 +91,6 @@ _RING = re.compile(r"Channel (\d{1,6})/\d+ :((?: +\d{1,6})+)")
 _NEIGHBOURS = re.compile(r"Ring (\d{1,6}) : (\d{1,6}) -> (\d{1,6}) -> (\d{1,6})")
 _TREES = re.compile(r"\[(\d{1,6})\] ((?:-?\d{1,6}/)*-?\d{1,6})->(\d{1,6})->(-?\d{1,6})")
 _TREE = re.compile(r"Tree (\d{1,6}) : (-?\d{1,6}) -> (\d{1,6}) -> ((?:-?\d{1,6}/)*-?\d{1,6})")
-_ABOUT = ("Channel ", "Ring ", "Trees ", "Tree ")
 Edge = tuple[str, int, int, int]  # kind, channel, from, to
 
 
@@ -354,7 +353,7 @@ def links(written: Iterable[Said]) -> Links:
     """
     network = Links()
     for line in written:
-        if line.level == "INFO" and line.text.startswith(_ABOUT):
+        if line.level == "INFO" and line.text.startswith(("Channel ", "Ring ", "Trees ", "Tree ")):
             _take_link(network, line.text)
     return network
 

@@ -286,7 +286,7 @@ def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
 
 def _kind(cell: str) -> str:
     """Return the field of `Notation` that a cell belongs to, or "" for what is no number."""
-    text = _amount(cell)
+    text = cell.partition(" (")[0]  # without its instances
     if _DECISIVE[False].fullmatch(text):
         return "point"
     if _DECISIVE[True].fullmatch(text):
@@ -294,11 +294,6 @@ def _kind(cell: str) -> str:
     if not _THREE_DIGITS.fullmatch(text):
         return ""
     return "point_or_thousands" if "." in text else "comma_or_thousands"
-
-
-def _amount(cell: str) -> str:
-    """Return the value of a cell without its instances in brackets."""
-    return cell.partition(" (")[0]
 
 
 def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.float64]:
@@ -339,7 +334,7 @@ def misprints(texts: Sequence[str], values: NDArray[np.float64], units: Sequence
 
 
 def _value(text: str, decimal_commas: bool) -> float:
-    plain = _amount(text)
+    plain = text.partition(" (")[0]
     if not _NUMBERS[decimal_commas].fullmatch(plain):
         return float("nan")
     plain = plain.replace(".", "").replace(",", ".") if decimal_commas else plain.replace(",", "")

@@ -32,8 +32,6 @@ DEVICE_NAME = "device__attribute_display_name"
 SCOPES = {"local": "kernel", "global": "workload"}
 LARGEST = 1 << 27  # values of all metrics for all launches: 1 GB
 _UNNAMED = re.compile(r"(?<![<\w])unnamed>")  # ncu drops the bracket where it leaves out the namespace before it
-_SCALED = re.compile(r"[KMGT](?:byte|B)\b")
-_DEVICE = re.compile(r"[0-9]{1,9}")
 # What the figures of LAUNCHES are made of has one base unit; another one is a misprint that would scale it wrongly.
 _UNITS = [
     (re.compile(r"gpu__time_duration\.\w+"), "ns"),
@@ -86,7 +84,7 @@ class _Page:
 
     def _gpu(self, row: dict[str, str]) -> int:
         text = row.get("Device", "")
-        if _DEVICE.fullmatch(text):
+        if re.fullmatch(r"[0-9]{1,9}", text):
             return int(text)
         if text:
             self.unreadable.append(("Device", text))
@@ -194,7 +192,7 @@ def _raw_notes(header: Sequence[str], units: Sequence[str], twice: int) -> tuple
     notes = []
     if twice:
         notes.append(f"launches that stand twice in the page, equal in every cell, and count once: {twice:,}")
-    if any(_SCALED.search(unit) for unit in units):
+    if any(re.search(r"[KMGT](?:byte|B)\b", unit) for unit in units):
         notes.append("the page is printed in scaled units and rounded; export it with `--print-units base`")
     others = sum(name in LEADING or NVTX.search(name) is not None for name in header)
     unused = len(header) - len(_metrics(header)) - others

@@ -214,18 +214,17 @@ def devices(report: Report) -> pd.DataFrame:
         return pd.Series(report.column(ATTRIBUTE + name))
 
     memory_clock_hz, bus_bits = attribute("memory_clock_rate") * 1e3, attribute("global_memory_bus_width")
-    frame = pd.DataFrame(
-        {
-            "rank": 0,
-            "gpu": gpus(report),
-            "name": [launch.device_name for launch in report.launches],
-            "compute_capability": [launch.capability for launch in report.launches],
-            "sm_count": attribute("multiprocessor_count").astype("Int64"),
-            "memory_bytes": attribute("total_memory").astype("Int64"),
-            "memory_bytes_per_s": 2 * memory_clock_hz * bus_bits / 8,  # two transfers a cycle, as CUDA's deviceQuery
-            "clock_hz": attribute("clock_rate") * 1e3,
-        }
-    )
+    columns = {
+        "rank": 0,
+        "gpu": gpus(report),
+        "name": [launch.device_name for launch in report.launches],
+        "compute_capability": [launch.capability for launch in report.launches],
+        "sm_count": attribute("multiprocessor_count").astype("Int64"),
+        "memory_bytes": attribute("total_memory").astype("Int64"),
+        "memory_bytes_per_s": 2 * memory_clock_hz * bus_bits / 8,  # two transfers a cycle, as CUDA's deviceQuery
+        "clock_hz": attribute("clock_rate") * 1e3,
+    }
+    frame = pd.DataFrame(columns)
     return tables.DEVICES.make(frame[frame["sm_count"].notna()].drop_duplicates("gpu"))
 
 

@@ -14,8 +14,6 @@ import os
 import sys
 from typing import Any
 
-NO_NAME = "(no name)"
-
 
 def main(path: str, seconds: int) -> None:
     """Write the answer to standard output, which the library itself cannot reach."""
@@ -80,7 +78,7 @@ class _Contents:
         if not name:
             self._miss(f"the name of launch {number}")
         if name or launch["metrics"]:
-            self._launches.append({"name": name or NO_NAME, **launch})
+            self._launches.append({"name": name or "(no name)", **launch})
             self._rules += self._rules_of(action, number)
 
     def _launch(self, action: Any, number: int) -> dict[str, Any]:

@@ -68,13 +68,12 @@ THRIFT_LIMIT = 1 << 24  # bytes of text, and members, in the description of a Pa
 def sniff(path: Path) -> bool:
     """Say whether `path` is an Nsight Systems export or report, by its first bytes and table names."""
     try:
-        if not path.is_file():
-            return path.is_dir() and is_export_folder(path)
-        with path.open("rb") as file:
-            head = file.read(100)
+        if path.is_dir():
+            return any(p.suffix in FORMS and p.name.startswith(sources.MARKERS) for p in path.iterdir())
     except OSError:
         return False
-    return head.startswith(MAGIC) or (head.startswith(b"SQLite format 3\0") and is_export(path))
+    start = head(path, 100)
+    return start.startswith(MAGIC) or (start.startswith(b"SQLite format 3\0") and is_export(path))
 
 
 def read(path: Path) -> Profile:
@@ -176,11 +175,6 @@ def notes(source: sources.Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
     if nameless := source.nameless():
         lines.append(f"{nameless}: what they name is called unnamed, with the number of the string")
     return tuple(lines)
-
-
-def is_export_folder(path: Path) -> bool:
-    """Say whether a folder holds Nsight Systems' tables, one file each."""
-    return any(p.suffix in FORMS and p.name.startswith(sources.MARKERS) for p in path.iterdir())
 
 
 class FolderSource:

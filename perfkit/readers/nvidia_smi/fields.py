@@ -89,7 +89,6 @@ MOST_GPUS = 16  # GPUs of a node
 NEAR = 100_000_000  # ns from row to row of a burst
 TOO_CLOSE = 10_000_000  # ns; querying one GPU takes nvidia-smi about that long
 ADD = "add `index` to --query-gpu"
-APPEARING = f"no index: GPUs are numbered in the order in which they appear ({ADD})"
 
 
 @dataclass(frozen=True)
@@ -280,7 +279,7 @@ def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> 
     number[np.argsort(first)] = np.arange(len(first))
     gpu = number[inverse]
     if identified:
-        return gpu, [APPEARING]
+        return gpu, [f"no index: GPUs are numbered in the order in which they appear ({ADD})"]
     count = int(gpu.max()) + 1
     return gpu, [f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order ({ADD})"]
 

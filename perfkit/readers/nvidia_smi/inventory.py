@@ -55,7 +55,6 @@ TITLE = re.compile(r"=+NVSMI LOG=+")
 GPU = re.compile(r"GPU [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f.]+")
 SEPARATOR = re.compile(r" :(?: |$)")
 
-END_CUT = "the end is cut: what is not whole is left out"
 DEEPEST = 8  # elements that may enclose one that is read
 ENDS = (
     *(expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR),
@@ -110,7 +109,7 @@ def xml_log(path: Path) -> Log:
     documents = [_Document(path, part) for part in parts]
     if any(document.cut for document in documents[:-1]):
         raise ReadError(f"{path}: a document ends before the next begins. {AGAIN}.")
-    notes = [END_CUT] if documents[-1].cut else []
+    notes = ["the end is cut: what is not whole is left out"] if documents[-1].cut else []
     return _log(path, [document.inventory for document in documents], XML_NAMES, notes)
 
 

@@ -48,15 +48,14 @@ DMON_NO_TIMES = "no times: rows of a GPU are taken to be 1 s apart, as dmon prin
 NO_DATE = "no date: the wall clock is not known; record with `-o DT`"
 
 UNIT = re.compile(r"\[([^\[\]]*)\]\s*$")
-DESCRIBING = ("driver_version", "compute_cap")
 KNOWN = {
     "index",
     *IDENTITY,
     *NAMED,
-    *DESCRIBING,
+    "driver_version",
+    "compute_cap",
     *(name for names in FIELDS.values() for name in names),
 }
-QUERY_PLACE = ("timestamp", "count", "serial")
 QUERY_NO_TIMES = "no times: rows of a GPU are taken to be 1 s apart; add `timestamp` to --query-gpu"
 
 BINARY = re.compile(rb"[^\t\r\n\x20-\x7e\x80-\xff]")
@@ -167,7 +166,7 @@ def query_log(path: Path) -> Log:
         t0_unix_ns=first,
         where=lines.where,
         names={},
-        unread=tuple(name for name in names if name not in (*wanted, *QUERY_PLACE)),
+        unread=tuple(name for name in names if name not in (*wanted, "timestamp", "count", "serial")),
         notes=(*lines.notes, *notes),
     )
 

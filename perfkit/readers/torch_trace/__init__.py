@@ -119,7 +119,6 @@ REMEDIES = {
 }
 HEAD = 1 << 16
 KEY = re.compile(rb'"([^"\\]*)"\s*:')
-CATEGORY = re.compile(rb'"cat"\s*:\s*"(\w+)"')
 HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
@@ -275,7 +274,7 @@ def sniff(path: Path) -> bool:
     keys = set(_keys(text))
     if "schemaVersion" in keys and keys & HEADER:
         return True
-    categories = {category[1].decode() for category in CATEGORY.finditer(text)}
+    categories = {category[1].decode() for category in re.finditer(rb'"cat"\s*:\s*"(\w+)"', text)}
     return "traceEvents" in keys and not categories.isdisjoint({*CATEGORIES, "ac2g", "fwdbwd"})
 
 
