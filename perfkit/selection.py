@@ -143,8 +143,10 @@ class Selection:
     @cached_property
     def devices(self) -> pd.DataFrame:
         """DEVICES that were chosen, or that ran something when none was chosen."""
-        used = pd.concat([self.all_kernels[["rank", "gpu"]], self.copies[["rank", "gpu"]]]).drop_duplicates()
-        active = self.run.devices.merge(used, on=["rank", "gpu"])
+        if self.run not in _USED:
+            used = [frame[["rank", "gpu"]].drop_duplicates() for frame in (self.run.kernels, self.run.copies)]
+            _USED[self.run] = pd.concat(used).drop_duplicates()
+        active = self.run.devices.merge(self._on_gpus(_USED[self.run]), on=["rank", "gpu"])
         # AMD's kernels name their GPU by another number than the list of devices.
         return active if len(active) else self._on_gpus(self.run.devices)
 
@@ -157,6 +159,7 @@ class Selection:
         return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
 
 
+_USED: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()  # ranks and GPUs that ran a kernel or copy
 _HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
 
 

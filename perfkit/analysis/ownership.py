@@ -79,7 +79,7 @@ class Owners:
     ) -> None:
         if by not in BY:
             raise ValueError(f"by: {by!r} is not one of {', '.join(BY)}")
-        self._kernels = KERNELS.check(kernels)[["rank", "start_ns", "dur_ns"]]
+        KERNELS.check(kernels)
         call = started_by(kernels, API_CALLS.check(api_calls))
         ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
         ops = OPS.empty() if ops is None else OPS.check(ops)
@@ -106,14 +106,21 @@ class Owners:
         at = at[call]
         row, how = np.append(row, -1)[at], np.append(how, len(moments))[at]
         self._names = frames["name"].cat.categories
-        self._paths, self._node = _paths(frames, row, there if by != "phase" else None, levels)
+        self._paths, node = _paths(frames, row, there if by != "phase" else None, levels)
         ways = np.array([0, 1, 2, 3] if len(moments) > 2 else [0, 2, 3])
-        self._how = np.where(call < 0, 4, ways[how])
+        of_kernel = {name: kernels[name] for name in ("rank", "start_ns", "dur_ns")}
+        columns = {**of_kernel, "node": node, "how": np.where(call < 0, 4, ways[how])}
+        self._kernels = pd.DataFrame(columns, copy=False)
+        self._last: tuple[Window | None, Int | None, tuple[pd.DataFrame, list[Int]]] | None = None
 
     def _times(self, window: Window | None, kernels: Int | None) -> tuple[pd.DataFrame, list[Int]]:
-        """Return the kernels that count with `node` and `how`; count, own and whole time of each path."""
-        chosen = self._kernels.assign(node=self._node, how=self._how)
-        inside = cut(chosen if kernels is None else chosen.take(kernels), window)
+        """Return the kernels that count with `node` and `how`; count, own and whole time of each path.
+
+        What is asked again is not counted again: `summary`, `coverage` and `tree` are asked of one choice.
+        """
+        if self._last and self._last[0] == window and self._last[1] is kernels:
+            return self._last[2]
+        inside = cut(self._kernels if kernels is None else self._kernels.take(kernels), window)
         owned = inside[inside["node"] >= 0]
         up = self._paths.up
         count, own, _ = counted(owned["dur_ns"].to_numpy(), owned["node"].to_numpy(), len(up))
@@ -123,7 +130,8 @@ class Owners:
             at, above = at[on], above[on]
             np.add.at(whole, above, own[at])
             above = up[above]
-        return inside, [count, own, whole]
+        self._last = window, kernels, (inside, [count, own, whole])
+        return self._last[2]
 
     def summary(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
         """Return kernels and GPU time by the name of their owner.
