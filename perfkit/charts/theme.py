@@ -121,20 +121,25 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
         own["columns"] = columns
     config = spec.get("config", {})
     legend = {**config.get("legend", {}), "columns": columns}
-    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": [measured(True)]}}}
+    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": measured(True)}}}
     return {**spec, "width": "container", "title": title, **look}
 
 
-def measured(looks: bool) -> dict[str, Any]:
+def measured(looks: bool) -> list[dict[str, Any]]:
     """Return what lets a chart whose width is "container" follow it, for Vega-Embed; hidden, it keeps its width.
 
     JupyterLab draws a chart before it is on the page, when its cell has no width yet, and tells it nothing of a new
-    width. So it `looks` again and again, unless something tells it by a resize of the window.
+    width. So it `looks` again and again, unless something tells it by a resize of the window. The chart's own width is
+    what its axes leave of that: set at each look, it would draw the whole chart again.
     """
     events = [RESIZED, {"type": "timer", "throttle": LOOK_MS}] if looks else [RESIZED]
-    on = [{"events": events, "update": f"{WIDE}width"}]
-    width = {"name": "width", "init": f"{WIDE}{WIDTH + LABEL_WIDTH}", "on": on}
-    return {"op": "replace", "path": "/signals/0", "value": width}
+    init, seen = f"{WIDE}{WIDTH + LABEL_WIDTH}", "container_width"
+    width = {"name": "width", "init": init, "on": [{"events": {"signal": seen}, "update": seen}]}
+    container = {"name": seen, "init": init, "on": [{"events": events, "update": f"{WIDE}{seen}"}]}
+    return [
+        {"op": "replace", "path": "/signals/0", "value": width},
+        {"op": "add", "path": "/signals/-", "value": container},
+    ]
 
 
 def config() -> dict[str, Any]:

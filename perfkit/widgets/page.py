@@ -236,7 +236,7 @@ class Overview:
         title = {"color": "currentColor", "subtitleColor": "currentColor"}
         # Text as SVG, marks on a canvas: as SVG, a browser paints thousands of them anew at each move of the brush.
         look = {"actions": False, "renderer": "hybrid", "config": {"axis": ink, "title": title, "background": None}}
-        patch = {"patch": [measured(self._looks)]} if spec.get("width") == "container" else {}
+        patch = {"patch": measured(self._looks)} if spec.get("width") == "container" else {}
         return {**spec, "usermeta": {"embedOptions": look | patch}}
 
     def _brushed(self, change: Any) -> None:

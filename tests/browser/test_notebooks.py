@@ -128,8 +128,18 @@ def test_comparison_follows(page: Page, shots: Path | None) -> None:
     assert [] == page.errors()
 
 
+COUNT = """() => {
+    const own = CanvasRenderingContext2D.prototype, clear = own.clearRect;
+    window.cleared = 0;
+    own.clearRect = function (...box) { window.cleared += 1; return clear.apply(this, box); };
+}"""
+
+
 def test_what_was_chosen_before_leaves_the_page(page: Page) -> None:
-    """JupyterLab kept one of the three charts that it drew at each choice, the library every table: 8 MB each time."""
+    """JupyterLab kept one of the three charts that it drew at each choice, the library every table: 8 MB each time.
+
+    And what is on the page is not drawn again and again.
+    """
     make.capture(page.lab.folder / "kept.sqlite", kernels=3_000)
     page.run(page.lab.copy("3_system", "kept", profile="kept.sqlite"))
     explorer, browser = Exploring(page.tab), page.tab.context.new_cdp_session(page.tab)
@@ -155,6 +165,11 @@ def test_what_was_chosen_before_leaves_the_page(page: Page) -> None:
     assert 0 < paged
     assert last[0] - charts < 4, counts  # of the 24 charts and tables that four choices drew in vain
     assert last[1] - paged < 4, counts
+    drawn = "document.querySelectorAll('canvas.marks').length"
+    assert 0 < page.tab.evaluate(drawn)
+    page.tab.evaluate(COUNT)
+    page.tab.wait_for_timeout(1_500)  # charts look for a new width every 0.4 s
+    assert 0 == page.tab.evaluate("cleared")
     assert [] == page.errors()
 
 

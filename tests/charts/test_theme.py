@@ -171,7 +171,8 @@ def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced()
     chart = alt.Chart(theme.inline(rows)).mark_bar().encode(x="a:Q", y="b:N", color="c:N")
     chosen = chart.add_params(alt.param(name="first", value=1, bind=alt.binding_range(max=5)))
     wide = theme.following(chosen.properties(height=alt.Step(20), title="word " * 30).to_dict())
-    (patch,) = wide["usermeta"]["embedOptions"]["patch"]
+    patch, seen = wide["usermeta"]["embedOptions"]["patch"]
+    assert {"events": {"signal": seen["value"]["name"]}, "update": seen["value"]["name"]} == patch["value"]["on"][0]
     assert "width" == vl_convert.vegalite_to_vega(wide)["signals"][int(patch["path"].rpartition("/")[2])]["name"]
     assert 1 < len(wide["title"]["text"])
     for kept in (chart & chart, chart.facet("c:N"), chart.encode(row="c:N"), chart.properties(width=200)):
