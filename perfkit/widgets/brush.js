@@ -15,7 +15,7 @@ function render({model, el}) {
         if (!chart || isNear(edges, told)) return;
         clearTimeout(waiting);
         told = edges;
-        chart.view.signal("brush_x", edges.length ? pixels(edges) : [0, 0]).run();
+        chart.view.signal("brush_x", edges.length ? pixels(edges) : [0, 0]).runAsync();
     }
 
     function brushed(_, {start: edges = []}) {
@@ -33,6 +33,7 @@ function render({model, el}) {
         const number = ++wanted;
         embedding = embedding.then(async () => {
             if (number !== wanted) return;
+            clearTimeout(waiting);
             chart?.finalize();
             chart = null;
             const made = await vegaEmbed(el, structuredClone(model.get("spec")));
