@@ -114,7 +114,9 @@ def test_the_overview_is_as_wide_as_the_timeline(explorer: Exploring) -> None:
         pictures = (f"document.querySelector('{BOX} svg.marks')", CANVAS)
         ends = " - ".join(f"{picture}.getBoundingClientRect().right" for picture in pictures)
         explorer.tab.wait_for_function(f"Math.abs({ends}) < 20", timeout=LIMIT)
-    explorer.drag(OVERVIEW, 0.2, 0.4)  # Reset draws the picture anew then
+    title = explorer.title
+    explorer.drag(OVERVIEW, 0.2, 0.4)
+    explorer.until_other(title)  # a brush is told once it rests: Reset has something to reset then
 
 
 def test_zoom_until_single(explorer: Exploring) -> None:
