@@ -203,25 +203,41 @@ def text(name: str, make: Callable[[], str]) -> str:
     """Return a text that takes long to make: its copy, if there is one that is whole."""
     place = None if (top := root()) is None else top / "texts"
     for file in _copies(place, name, "txt"):
-        with suppress(OSError, UnicodeDecodeError):
-            content = file.read_bytes()
-            if file.name == _file_name(name, content, "txt"):
-                return content.decode()
-    content = make().encode()
+        with suppress(UnicodeDecodeError):
+            stored = content(file)
+            if file.name == _file_name(name, stored, "txt"):
+                return stored.decode()
+    made = make().encode()
     if place:
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
-            put(place / _file_name(name, content, "txt"), content)
-    return content.decode()
+            put(place / _file_name(name, made, "txt"), made)
+    return made.decode()
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Say whether a file or folder belongs to this user, and nobody else may write it."""
+    if sys.platform == "win32":
+        return True
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def content(file: Path, longest: int = -1) -> bytes:
+    """Return the first `longest` bytes of a regular file that is this user's own, all by default; none of any other."""
+    flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    with suppress(OSError), open(os.open(file, os.O_RDONLY | flags), "rb") as opened:
+        status = os.fstat(opened.fileno())  # of what is open: the name may lead elsewhere by now
+        return opened.read(longest) if stat.S_ISREG(status.st_mode) and is_own(status) else b""
+    return b""
 
 
 def _copies(place: Path | None, table: str, kind: str = "parquet") -> list[Path]:
     """Return the files that may be copies of a table: this user's own; a link may lead to something without an end."""
     named = sorted(place.glob(f"{table}.*.{kind}")) if place else []
-    return [file for file in named if _is_own(file.lstat())]
+    return [file for file in named if _is_own_file(file.lstat())]
 
 
-def _is_own(file: os.stat_result) -> bool:
+def _is_own_file(file: os.stat_result) -> bool:
     """Tell whether a regular file is this user's: whoever else can write to the cache could plant wrong tables."""
     return stat.S_ISREG(file.st_mode) and (sys.platform == "win32" or file.st_uid == os.getuid())
 

@@ -37,6 +37,7 @@ function render({model, el}) {
             chart?.finalize();
             chart = null;
             const made = await vegaEmbed(el, structuredClone(model.get("spec")));
+            if (number !== wanted) return made.finalize();
             [chart, told] = [made, []];
             if (!model.get("spec").params) return;  // nothing ran: there is nothing to brush
             chart.view.addSignalListener("brush", brushed);

@@ -355,7 +355,7 @@ def last_choice(run: Run) -> dict[str, Any]:
     if place is None:
         return {}
     try:
-        content = json.loads(_content(place, LONGEST_CHOICE))
+        content = json.loads(cache.content(place, LONGEST_CHOICE))
     except (ValueError, RecursionError):
         return {}
     if not isinstance(content, dict) or set(content) != set(FIELDS) or not isinstance(content["kernels"], str):
@@ -376,7 +376,7 @@ def last_lanes(run: Run) -> dict[str, list[str]]:
     """Return how the lanes of a run's timeline were arranged last; empty if nothing is stored that is like it."""
     place = _place(run)
     try:
-        content = json.loads(_content(place.with_suffix(".lanes"), LONGEST_CHOICE)) if place else {}
+        content = json.loads(cache.content(place.with_suffix(".lanes"), LONGEST_CHOICE)) if place else {}
     except (ValueError, RecursionError):
         return {}
     is_like = isinstance(content, dict) and all(isinstance(v, list) for v in content.values())
@@ -409,25 +409,9 @@ def _own_folder() -> Path | None:
         return root / f"user-{os.environ.get('USERNAME', 'unnamed')}"
     folder = root / f"user-{os.getuid()}"
     try:
-        return folder if stat.S_ISDIR((status := folder.lstat()).st_mode) and _is_own(status) else None
+        return folder if stat.S_ISDIR((status := folder.lstat()).st_mode) and cache.is_own(status) else None
     except OSError:
         return folder  # there is none yet
-
-
-def _is_own(status: os.stat_result) -> bool:
-    """Say whether a file or folder belongs to this user, and nobody else may write it."""
-    if sys.platform == "win32":
-        return True
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _content(file: Path, longest: int) -> bytes:
-    """Return the beginning of a regular file that is this user's own; nothing of any other, or if there is none."""
-    flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-    with suppress(OSError), open(os.open(file, os.O_RDONLY | flags), "rb") as opened:
-        status = os.fstat(opened.fileno())  # of what is open: the name may lead elsewhere by now
-        return opened.read(longest) if stat.S_ISREG(status.st_mode) and _is_own(status) else b""
-    return b""
 
 
 def _write(target: Path, content: bytes) -> None:

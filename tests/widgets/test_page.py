@@ -1,6 +1,7 @@
 """The controls without a browser: their values are set as a page would; and the button that makes a report."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import vl_convert
 from frames import kernels, ranges
 from sampled import samples
 from widgets.explored import HOSTILE, MS, changes, kernel, run_of, tables
+from widgets.test_choice import PLANTS, Plant
 
 import perfkit
 from perfkit.run import Run
@@ -126,7 +128,11 @@ def test_the_overview_follows_other_choices(run: Run) -> None:
     assert (30 * MS, 40 * MS) == live.window
 
 
-def test_the_program_of_the_overview_is_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("plant", [lambda file, _: file.write_text("steals"), *(PLANTS if os.name == "posix" else [])])
+def test_the_program_of_the_overview_is_put_together_once(
+    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is damaged, or what another user may have written, is put together again."""
     monkeypatch.undo()
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(page.Brushed, "_esm", "", raising=False)
@@ -136,7 +142,7 @@ def test_the_program_of_the_overview_is_put_together_once(tmp_path: Path, monkey
     assert "esm.sh" not in page.Brushed._esm  # loads nothing from the network
     monkeypatch.setattr(vl_convert, "javascript_bundle", None)
     page.enable_brush()
-    file.write_text("steals")
+    plant(file, monkeypatch)
     with pytest.raises(TypeError):
         page.enable_brush()
 
