@@ -68,6 +68,27 @@ def test_imports_point_down() -> None:
     ]
 
 
+def test_rows_of_equal_values_keep_their_order() -> None:
+    """Else the processor decides: numpy sorts with AVX-512 in another order than without, where values are equal."""
+    code = {file: file.read_text(encoding="utf-8") for file in MODULES}
+    for file in folder().rglob("*.ipynb"):
+        cells = (cell.source for cell in nbformat.read(file, 4).cells if cell.cell_type == "code")
+        code[file] = "\n".join(cell for cell in cells if not cell.startswith("%"))
+    calls = [(file, node) for file, text in code.items() for node in ast.walk(ast.parse(text)) if is_sorting(node)]
+    assert len(calls) > 100
+    assert [] == [f"{file}: {ast.unparse(call)[-60:]}" for file, call in calls if not is_stable(call)]
+
+
+def is_sorting(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sort_values"
+
+
+def is_stable(call: ast.Call) -> bool:
+    """Whether a `sort_values` says so, or sorts by several columns, which pandas does stably."""
+    is_one = not call.args or isinstance(call.args[0], ast.Constant)
+    return not is_one or any(given.arg == "kind" for given in call.keywords)
+
+
 BETWEEN = ("__init__", "text")  # of readers, but none: their list, and what all share
 
 

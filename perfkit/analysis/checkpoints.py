@@ -133,8 +133,10 @@ def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     if steps.empty:
         return np.full(len(pauses), -1)
     left = pauses[keys].assign(row=np.arange(len(pauses))).sort_values("start_ns", kind="stable")
-    before = pd.merge_asof(left, steps[[*keys, "step"]].sort_values("start_ns"), on="start_ns", by="rank")
-    return before.sort_values("row")["step"].fillna(-1).to_numpy(np.int64)
+    before = pd.merge_asof(
+        left, steps[[*keys, "step"]].sort_values("start_ns", kind="stable"), on="start_ns", by="rank"
+    )
+    return before.sort_values("row", kind="stable")["step"].fillna(-1).to_numpy(np.int64)
 
 
 def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:

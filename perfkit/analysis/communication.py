@@ -228,7 +228,7 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
     missing = [column for column in ("rank", value) if column not in frame]
     if missing:
         raise ValueError(f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}.")
-    ranks = frame[["rank", value]].dropna().sort_values("rank", ignore_index=True)
+    ranks = frame[["rank", value]].dropna().sort_values("rank", kind="stable", ignore_index=True)
     if ranks["rank"].duplicated().any():
         raise ValueError(f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one.")
     if (ranks[value] < 0).any():

@@ -172,7 +172,7 @@ def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataF
     """Return STEPS of one rank, by the first way that finds any."""
     marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)]
     marked = marked.iloc[_most(marked, ["process", "thread"])]
-    steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
+    steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns", kind="stable").assign(how="profiler step")
     if not len(steps):
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
     if not len(steps):
@@ -374,7 +374,7 @@ def _candidates(code: Int) -> list[_Anchors]:
     often = np.bincount(of, even, symbols) >= FEWEST - 1
     fit = np.flatnonzero(often & (explained >= _least(usual) * len(code)))
     found = []
-    for group in _similar(fit[np.argsort(-usual[fit])], usual):
+    for group in _similar(fit[np.argsort(-usual[fit], kind="stable")], usual):
         # The first of the anchors that explain most of the sequence, within one repetition.
         most = group[explained[group] >= explained[group].max() - 1.5 * usual[group]]
         anchor = most[np.argmin(place[bound[most]])]

@@ -54,7 +54,9 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
     rates = ("flops_per_s", "measured_flops_per_s", "bytes_per_s", "measured_bytes_per_s")
     need(ceilings, "roof", *rates)
     known(operations, "family", FAMILY_COLOURS)
-    placed = operations[operations["intensity"] > 0].sort_values("intensity", ascending=False, ignore_index=True)
+    placed = operations[operations["intensity"] > 0].sort_values(
+        "intensity", ascending=False, kind="stable", ignore_index=True
+    )
     roofs = {kind: both for kind, both in _roofs(ceilings, roof).items() if len(both) == 2}
     if placed.empty or not roofs:
         return nothing(title or "No machine to compare with", NO_MACHINE)

@@ -279,7 +279,9 @@ def explained(rows: pd.DataFrame, frame: Frame) -> list[str]:
 def stretches(rows: pd.DataFrame) -> pd.DataFrame:
     """Return label, cause, start_ns, dur_ns and mean (above 0) of the bins in which the clock was lowered."""
     cause = rows["metric"].astype("string").map(CAUSES)
-    lowered = rows.assign(cause=cause)[cause.notna() & (rows["mean"] > 0)].sort_values("mean", ascending=False)
+    lowered = rows.assign(cause=cause)[cause.notna() & (rows["mean"] > 0)].sort_values(
+        "mean", ascending=False, kind="stable"
+    )
     return lowered.drop_duplicates(["label", "cause", "start_ns"]).sort_values(["label", "start_ns"])
 
 

@@ -209,7 +209,7 @@ def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title:
         return nothing(title or "No line to draw", TOO_FEW)
     ends = [0.0, ROOM * float(times["batch_count"].max())]
     line = pd.DataFrame({"batch": ends, "ms": [(intercept_ns + slope_ns * end) / 1e6 for end in ends]})
-    rows = times.sort_values("batch_count", ignore_index=True)
+    rows = times.sort_values("batch_count", kind="stable", ignore_index=True)
     off = rows["latency_ns"] - (intercept_ns + slope_ns * rows["batch_count"])
     columns = {
         "batch": rows["batch_count"].astype(int),

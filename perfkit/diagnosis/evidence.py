@@ -282,7 +282,7 @@ def _before_steady(view: Selection, functions: list[str]) -> int:
     steady = steps.steady(detected(view))
     if steady.empty:
         return 0
-    first = steady.sort_values("start_ns").iloc[0]
+    first = steady.sort_values("start_ns", kind="stable").iloc[0]
     kernels = view.run.kernels
     early = kernels[kernels["rank"].eq(first["rank"]) & (kernels["start_ns"] < first["start_ns"])]
     return int(np.count_nonzero(where(early["full_name"], lambda name: base(name) in functions)))

@@ -188,7 +188,7 @@ def memory_growth(view: Selection) -> pd.DataFrame:
     """Return `memory.growth` of the GPUs with FEWEST_STEPS steady steps or more, the fastest growth first."""
     found = memory.growth(view.samples, detected(view))
     found = found[found["gpu"].ge(0) & found["steps_count"].ge(FEWEST_STEPS)]
-    return found.sort_values("growth_bytes", ascending=False, ignore_index=True)
+    return found.sort_values("growth_bytes", ascending=False, kind="stable", ignore_index=True)
 
 
 def _memory_growth(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -430,12 +430,12 @@ def _loaders(view: Selection) -> pd.DataFrame:
 def _lead_ns(view: Selection) -> Int:
     """Return the time from the start of a marked step to the first operation of each GPU in it, ns; 0 without one."""
     busy, marked = timeline.busy(view.all_kernels, view.copies, window=view.window), detected(view)
-    marked = marked[marked["how"] != "kernel sequence"].sort_values("start_ns")
+    marked = marked[marked["how"] != "kernel sequence"].sort_values("start_ns", kind="stable")
     if view.window is not None or marked.empty:
         return np.zeros(len(busy), np.int64)
     begun = marked[["rank", "start_ns", "dur_ns"]].assign(step_ns=marked["start_ns"])
-    first = busy[["rank", "start_ns"]].reset_index().sort_values("start_ns")
-    first = pd.merge_asof(first, begun, on="start_ns", by="rank").sort_values("index")
+    first = busy[["rank", "start_ns"]].reset_index().sort_values("start_ns", kind="stable")
+    first = pd.merge_asof(first, begun, on="start_ns", by="rank").sort_values("index", kind="stable")
     lead = (first["start_ns"] - first["step_ns"]).where(lambda since: since < first["dur_ns"], 0)
     return lead.to_numpy(np.int64)
 

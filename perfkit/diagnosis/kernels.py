@@ -107,7 +107,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     bounds = roof(view, peaks=peaks)
     under = bounds.points[bounds.points["roof_share_frac"].notna()]
     # Of a launch in several precisions the point nearest to its roof counts.
-    under = under.sort_values("roof_share_frac").drop_duplicates(["rank", "gpu", "launch"], keep="last")
+    under = under.sort_values("roof_share_frac", kind="stable").drop_duplicates(["rank", "gpu", "launch"], keep="last")
     if time := under["dur_ns"].sum():
         weighted = float((under["roof_share_frac"] * under["dur_ns"]).sum() / time)
         definition = f"share of the roof at each launch's intensity, weighted by time; roof: {bounds.source}"

@@ -229,8 +229,8 @@ def inside(view: Selection, rows: pd.DataFrame) -> NDArray[np.bool_]:
         return np.zeros(len(rows), bool)
     keys = ["rank", "gpu", "start_ns"]
     places = rows[keys].assign(row=np.arange(len(rows))).sort_values("start_ns", kind="stable")
-    until = found[keys].assign(end_ns=found["start_ns"] + found["dur_ns"]).sort_values("start_ns")
-    joined = pd.merge_asof(places, until, on="start_ns", by=["rank", "gpu"]).sort_values("row")
+    until = found[keys].assign(end_ns=found["start_ns"] + found["dur_ns"]).sort_values("start_ns", kind="stable")
+    joined = pd.merge_asof(places, until, on="start_ns", by=["rank", "gpu"]).sort_values("row", kind="stable")
     return np.asarray(joined["start_ns"] < joined["end_ns"])
 
 

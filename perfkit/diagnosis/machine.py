@@ -332,7 +332,7 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
     every = communication.bandwidth(view.collectives)
     most = crossing.groupby("operation", observed=True)["ranks"].transform("max")
     slower = crossing[crossing["ranks"].eq(most)].drop_duplicates("operation")
-    for row in slower.sort_values("bus_bytes_per_s", ascending=False).to_dict("records"):
+    for row in slower.sort_values("bus_bytes_per_s", ascending=False, kind="stable").to_dict("records"):
         label = str(row["operation"]).replace("_", "-").capitalize()
         placement = "" if pd.isna(row["placement"]) else f", {str(row['placement']).replace('_', ' ')} (the slower)"
         definition = f"bus bandwidth of messages larger than half the largest size, {row['ranks']} ranks{placement}"

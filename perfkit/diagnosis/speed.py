@@ -136,7 +136,7 @@ def _of_device(view: Selection, device: pd.Series, of: pd.DataFrame) -> Lowered 
     """Return what one GPU loses; its readings while kernels ran, by time, with the time of kernels under each."""
     if of.empty:
         return None
-    rising = of.sort_values("hz")
+    rising = of.sort_values("hz", kind="stable")
     above = rising["ns"].cumsum() >= REACHED * rising["ns"].sum()
     highest = float(rising.loc[above, "hz"].iloc[0])
     high = (of["hz"] >= LOW * highest).to_numpy()

@@ -189,7 +189,7 @@ def ceilings(gemms: pd.DataFrame) -> pd.DataFrame:
     """Return MEASURED_CEILINGS: the highest rate of each precision in GEMMS, and whether that is a plateau."""
     rows = []
     for precision, sizes in GEMMS.check(gemms).groupby("precision", observed=True):
-        *smaller, last = sizes.sort_values("rows_count")["flops_per_s"]
+        *smaller, last = sizes.sort_values("rows_count", kind="stable")["flops_per_s"]
         is_plateau = bool(smaller) and last < RISE * max(smaller)
         rows.append({"precision": precision, "flops_per_s": max(*smaller, last, 0), "is_plateau": is_plateau})
     return CEILINGS.make(pd.DataFrame(rows, columns=CEILINGS.column_names))
