@@ -142,10 +142,15 @@ class Shown:
     text: str
 
     def _repr_html_(self) -> str:
-        return self.html
+        return verbatim(self.html)
 
     def __repr__(self) -> str:
         return self.text
+
+
+def verbatim(html: str) -> str:
+    """Return HTML in which JupyterLab sets no mathematics: a kernel's name or a command may hold two `$`."""
+    return f'<div class="mathjax_ignore">{html}</div>'
 
 
 def several(texts: Iterable[str], most: int = 16) -> str:

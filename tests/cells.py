@@ -51,7 +51,7 @@ class Executed:
 def _content(part: Any) -> Any:
     if isinstance(part, str):
         return part
-    return part.to_dict() if hasattr(part, "to_dict") else part._repr_html_()
+    return part.to_dict() if hasattr(part, "to_dict") else part.html
 
 
 def execute(name: str, **parameters: Any) -> Executed:

@@ -70,6 +70,7 @@ VEGA_LITE = "6.4"
 LEAST, ROOM, LOOK_MS = 400, 500, 400  # a chart that follows its cell, and a narrow cell, pixels; between two looks
 CELL = ".jp-RenderedVegaCommon5 :is(.vega-embed, .vega-embed .chart-wrapper)"
 WIDE = "containerSize()[0] > 100 ? containerSize()[0] : "
+NUMBERS, NAMES = 70, LABEL_WIDTH + 25  # left of several pictures: what an axis of numbers takes, of names; pixels
 RESIZED = {"source": "window", "type": "resize"}
 
 
@@ -105,41 +106,68 @@ def _bundle(spec: dict[str, Any], follow: bool = False, **_: object) -> dict[str
 
 
 def following(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a single picture as wide as its cell, with title and legend (changed in place) in lines that fit."""
-    several = {"vconcat", "hconcat", "concat", "facet", "repeat", "row", "column"} & {*spec, *spec.get("encoding", {})}
-    if several or not isinstance(width := spec.get("width", WIDTH), int) or width < LEAST:
+    """Return pictures as wide as their cell, with titles and legends (changed in place) in lines that fit.
+
+    These are a single one, and several of the same width below each other; others stay as they are.
+    """
+    panels = spec.get("vconcat", [spec])
+    given = {"hconcat", "concat", "facet", "repeat", "row", "column"} & {*spec, *spec.get("encoding", {})}
+    width = panels[0].get("width", WIDTH)
+    if given or not isinstance(width, int) or width < LEAST or any(one.get("width", WIDTH) != width for one in panels):
         return spec
-    title = spec.get("title") or ""
-    title = dict(title) if isinstance(title, dict) else {"text": title}
-    for part, longest in (("text", 52), ("subtitle", 76)):
-        told = title.get(part) or []
-        title[part] = [line for text in ([told] if isinstance(told, str) else told) for line in wrap(text, longest)]
-    colours = [layer.get("encoding", {}).get("color", {}) for layer in spec.get("layer", [spec])]
+    colours = [layer.get("encoding", {}).get("color", {}) for one in panels for layer in one.get("layer", [one])]
     names = [str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])]
     columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
     for own in (colour["legend"] for colour in colours if (colour.get("legend") or {}).get("columns", 0) > columns):
         own["columns"] = columns
     config = spec.get("config", {})
-    legend = {**config.get("legend", {}), "columns": columns}
-    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": measured(True)}}}
-    return {**spec, "width": "container", "title": title, **look}
+    several = "vconcat" in spec
+    upward = [
+        one.get("encoding", {}).get("y", {}).get("type") for panel in panels for one in panel.get("layer", [panel])
+    ]
+    room = NAMES if {"nominal", "ordinal"} & {*upward} else NUMBERS
+    patch = measured(True, room if several else None)
+    look = {
+        "config": {**config, "legend": {**config.get("legend", {}), "columns": columns}},
+        "usermeta": {"embedOptions": {"patch": patch}},
+        "title": _broken(spec.get("title"), 52, 76),
+    }
+    if not several:
+        return {**spec, **look, "width": "container"}
+    # The parameter is there so that there are signals, to which the patch adds.
+    panels = [{**one, "title": _broken(one["title"], 76, 76)} if "title" in one else one for one in panels]
+    return {**spec, **look, "vconcat": panels, "params": [*spec.get("params", []), {"name": "panels", "value": width}]}
 
 
-def measured(looks: bool) -> list[dict[str, Any]]:
+def _broken(given: Any, longest: int, longest_below: int) -> dict[str, Any]:
+    """Return a title with its text and what stands below it in lines of so many letters."""
+    title: dict[str, Any] = dict(given) if isinstance(given, dict) else {"text": given or ""}
+    for part, most in (("text", longest), ("subtitle", longest_below)):
+        told = title.get(part) or []
+        title[part] = [line for text in ([told] if isinstance(told, str) else told) for line in wrap(text, most)]
+    return title
+
+
+def measured(looks: bool, labels: int | None = None) -> list[dict[str, Any]]:
     """Return what lets a chart whose width is "container" follow it, for Vega-Embed; hidden, it keeps its width.
 
     JupyterLab draws a chart before it is on the page, when its cell has no width yet, and tells it nothing of a new
     width. So it `looks` again and again, unless something tells it by a resize of the window. The chart's own width is
-    what its axes leave of that: set at each look, it would draw the whole chart again.
+    what its axes leave of that: set at each look, it would draw the whole chart again. Vega-Lite knows no container of
+    several pictures: theirs is the width without the `labels`, pixels.
     """
     events = [RESIZED, {"type": "timer", "throttle": LOOK_MS}] if looks else [RESIZED]
     init, seen = f"{WIDE}{WIDTH + LABEL_WIDTH}", "container_width"
-    width = {"name": "width", "init": init, "on": [{"events": {"signal": seen}, "update": seen}]}
+    inner = seen if labels is None else f"max({seen} - {labels}, 120)"
+    width = {
+        "name": "width",
+        "init": inner.replace(seen, f"({init})"),
+        "on": [{"events": {"signal": seen}, "update": inner}],
+    }
     container = {"name": seen, "init": init, "on": [{"events": events, "update": f"{WIDE}{seen}"}]}
-    return [
-        {"op": "replace", "path": "/signals/0", "value": width},
-        {"op": "add", "path": "/signals/-", "value": container},
-    ]
+    add = {"op": "add", "path": "/signals/-"}
+    first = {"op": "replace", "path": "/signals/0"} if labels is None else add
+    return [{**first, "value": width}, {**add, "value": container}]
 
 
 def config() -> dict[str, Any]:

@@ -33,7 +33,7 @@ from perfkit.charts.tables import Searchable
 from perfkit.charts.theme import MIME, following
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
-from perfkit.format import duration, printable
+from perfkit.format import duration, printable, verbatim
 from perfkit.readers import reader, recognise, unrecognised
 from perfkit.run import Run, load
 from perfkit.selection import Selection
@@ -297,9 +297,9 @@ def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, 
     """Return a part as the page takes it, by MIME type: a table with `scripts`, a chart as wide as its cell."""
     if isinstance(part, str):
         sentence = printable(part, LONGEST)
-        return {"text/html": f'<p class="perfkit-sentence">{escape(sentence)}</p>', "text/plain": sentence}
+        part = Table(f'<p class="perfkit-sentence">{escape(sentence)}</p>', sentence)
     if isinstance(part, Table):
-        html = part.html + scripts if isinstance(part, Searchable) else part.html
+        html = verbatim(part.html) + (scripts if isinstance(part, Searchable) else "")
         return {"text/html": html, "text/plain": part.text}
     spec = part.to_dict()
     return {MIME: following(spec) if follow else spec, "text/plain": str(spec.get("description", "a chart"))}

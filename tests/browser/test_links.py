@@ -15,6 +15,10 @@ SOURCE = "KERNELS, COPIES; timeline.breakdown"
 CELL = f"""from perfkit.diagnosis import Figure
 from perfkit.report import links
 links.figure(Figure("idle_frac", "GPU idle", 0.5, "1", "what", {SOURCE!r}))"""
+DOLLARS = """from IPython.display import HTML, display
+from pandas import DataFrame
+from perfkit.charts import tables
+display(tables.show(DataFrame({"name": ["$a$ and $b$"]})), HTML("<p>$c$</p>"))"""
 IS_OPEN = "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
 IS_SEEN = """id => {
     const cell = window.jupyterapp.shell.currentWidget?.content?.widgets?.find(one => one.model.id === id);
@@ -40,10 +44,16 @@ TOUCHING = """() => {
 
 
 def test_a_number_leads_to_the_cell_that_shows_it(page: Page) -> None:
-    """A click opens the notebook of step 3; with that open, one leads to the cell, which a new one may miss."""
+    """A click opens the notebook of step 3; with that open, one leads to the cell, which a new one may miss.
+
+    Beside it JupyterLab takes what stands between two dollars for mathematics, but not in perfkit's tables.
+    """
     prepare(page.lab.folder, None)
-    numbers = page.lab.write("numbers", CELL)
+    numbers = page.lab.write("numbers", CELL, DOLLARS)
     page.run(numbers)
+    page.tab.locator("mjx-container").first.wait_for()
+    assert "$a$ and $b$" in page.tab.locator(".perfkit-table").inner_text()
+    assert 1 == page.tab.locator("mjx-container").count()
     cell = place("idle_frac", SOURCE, stored())
     assert cell is not None
     page.tab.locator("a.perfkit-figure").click()

@@ -20,6 +20,7 @@ from charts.checking import refuses
 from perfkit.charts import tables
 from perfkit.charts.tables import again, card, library, loader, script, searchable, show
 from perfkit.errors import SchemaError
+from perfkit.format import verbatim
 
 
 class _Page(HTMLParser):
@@ -215,7 +216,7 @@ def test_rows_that_were_left_out_are_counted() -> None:
 
 def test_a_searchable_table_can_be_read_without_its_scripts() -> None:
     made = searchable(pd.DataFrame({"count": range(50)}))
-    assert (50, made._repr_html_()) == (made.html.count("<td"), made.html)
+    assert (50, made._repr_html_()) == (made.html.count("<td"), verbatim(made.html))
     assert "<script" not in made.html
     assert "more rows" not in made.html
     empty = pd.DataFrame({"name": pd.Series(dtype="category"), "total_ns": pd.Series(dtype="int64")})

@@ -166,14 +166,30 @@ def test_charts_take_what_the_analyses_return(name: str) -> None:
 
 
 def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced() -> None:
-    """By Vega-Lite's own compiler, with a height of steps, too; several pictures and facets keep their widths."""
+    """By Vega-Lite's own compiler, with a height of steps, too; facets and panels of several widths keep theirs."""
     rows = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "a" * 40], "c": ["host wait", "kernel wait"]})
-    chart = alt.Chart(theme.inline(rows)).mark_bar().encode(x="a:Q", y="b:N", color="c:N")
+    chart = alt.Chart(theme.inline(rows)).mark_bar().encode(x="a:Q", y="b:N", color="c:N").properties(width=640)
     chosen = chart.add_params(alt.param(name="first", value=1, bind=alt.binding_range(max=5)))
     wide = theme.following(chosen.properties(height=alt.Step(20), title="word " * 30).to_dict())
     patch, seen = wide["usermeta"]["embedOptions"]["patch"]
     assert {"events": {"signal": seen["value"]["name"]}, "update": seen["value"]["name"]} == patch["value"]["on"][0]
     assert "width" == vl_convert.vegalite_to_vega(wide)["signals"][int(patch["path"].rpartition("/")[2])]["name"]
     assert 1 < len(wide["title"]["text"])
-    for kept in (chart & chart, chart.facet("c:N"), chart.encode(row="c:N"), chart.properties(width=200)):
+    narrow = chart.properties(width=200)
+    for kept in (chart & narrow, chart | chart, chart.facet("c:N"), chart.encode(row="c:N"), narrow):
         assert theme.following(spec := kept.to_dict()) == spec
+
+
+@pytest.mark.parametrize(("axis", "labels"), [("b:N", theme.NAMES), ("a:Q", theme.NUMBERS)])
+def test_panels_that_follow_their_cell_share_the_width_that_is_added(axis: str, labels: int) -> None:
+    rows = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    panel = alt.Chart(theme.inline(rows), title="word " * 30).mark_bar().encode(y=axis).properties(width=640)
+    wide = theme.following((panel & panel).to_dict())
+    made = vl_convert.vegalite_to_vega(wide)
+    assert 640 == made["width"], "a signal of this name adds to it"
+    assert [{"signal": "width"}] * 2 == [group["encode"]["update"]["width"] for group in made["marks"]]
+    assert "width" not in [signal["name"] for signal in made["signals"]]
+    patch = wide["usermeta"]["embedOptions"]["patch"]
+    assert ["/signals/-"] * 2 == [step["path"] for step in patch]
+    assert f"max(container_width - {labels}, 120)" == patch[0]["value"]["on"][0]["update"]
+    assert all(len(one["title"]["text"]) > 1 for one in wide["vconcat"])

@@ -15,6 +15,7 @@ from perfkit import charts
 from perfkit.charts.tables import again, loader
 from perfkit.charts.theme import MIME
 from perfkit.errors import PerfkitError
+from perfkit.format import verbatim
 from perfkit.run import Run
 from perfkit.widgets import live as widgets_live
 from perfkit.widgets.live import Later, Live, Part, Pending, Shown, bundle, follow, is_watched, shown
@@ -63,7 +64,7 @@ def test_parts_are_stored_in_their_order(monkeypatch: pytest.MonkeyPatch) -> Non
     assert chart[MIME]["title"]["text"] == "gemm takes 100 % of GPU kernel time"
     assert chart["text/plain"].startswith("gemm takes 100 %")
     assert "<table>" in table["text/html"]
-    assert {"text/html": '<p class="perfkit-sentence">Well.</p>', "text/plain": "Well."} == sentence
+    assert {"text/html": verbatim('<p class="perfkit-sentence">Well.</p>'), "text/plain": "Well."} == sentence
 
 
 def test_sentences_are_escaped() -> None:
@@ -113,7 +114,7 @@ def test_what_a_function_makes_follows_the_choice() -> None:
 def test_live_follows_the_choice() -> None:
     explorer = Chooser(selection=choice("first"))
     live = Live(explorer, named)
-    assert ['<p class="perfkit-sentence">first</p>'] == html(live)
+    assert [verbatim('<p class="perfkit-sentence">first</p>')] == html(live)
     explorer.selection = choice("second")
     assert ("second",) == live.parts
     explorer.problem, explorer.selection = f"{HOSTILE} ran nowhere.", None
@@ -178,7 +179,7 @@ def test_live_sends_what_changed() -> None:
     explorer.selection = choice("23")
     assert (scripts, said, first, second) == live.view.children[:4]
     assert [] == sent
-    assert ["same", "2", "3"] == [text[text.index(">") + 1 : -4] for text in html(live)]
+    assert [verbatim(f'<p class="perfkit-sentence">{text}</p>') for text in ("same", "2", "3")] == html(live)
     explorer.selection = choice("")
     assert ("same",) == live.parts
     assert 3 == len(live.view.children)
