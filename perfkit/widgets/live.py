@@ -30,7 +30,7 @@ from perfkit.analysis.monitoring.alignment import bins
 from perfkit.analysis.operators.totals import Operators
 from perfkit.charts import monitor, monitor_lines, tables
 from perfkit.charts.tables import Searchable
-from perfkit.charts.theme import MIME, following
+from perfkit.charts.theme import MIME, follow_cells, following
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
 from perfkit.format import duration, printable, verbatim
@@ -422,7 +422,7 @@ class LiveMonitor:
         self.span = ipywidgets.Dropdown(options=list(SPANS), value="last 5 min", description="show", layout=narrow)
         self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
         row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
-        self.view = ipywidgets.VBox([row, self.status, self.picture])
+        self.view = ipywidgets.VBox([row, self.status, self.picture, ipywidgets.HTML(follow_cells())])
         self._renewed()
         self.slider.value = self.slider.max
         self._draw()
@@ -470,7 +470,7 @@ class LiveMonitor:
         span = SPANS[self.span.value]
         window = first if span is None else max(first, until - span), until + 1  # half open
         drawn = monitor_lines.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
-        self.picture.outputs = (_output({MIME: drawn, "text/plain": str(drawn["description"])}),)
+        self.picture.outputs = (_output({MIME: following(drawn), "text/plain": str(drawn["description"])}),)
         self._say()
 
     def _say(self, _: Any = None) -> None:

@@ -114,7 +114,7 @@ def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
 def test_waits_for_the_first_line(watched: None, log: Path) -> None:
     query(log)
     view = opened(log)
-    assert "No readings" == picture(view)["title"]["text"]
+    assert ["No readings"] == picture(view)["title"]["text"]
     assert "the log has a header and no whole row" in view.status.value
     query(log, *moments(1))
     view.play.value = 1
