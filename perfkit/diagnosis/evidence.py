@@ -225,16 +225,23 @@ def advice(view: Selection, steps_of: Iterable[Step]) -> dict[str, tuple[str, ..
 
 
 def commands(view: Selection, text: str) -> str:
-    """Return a text with the commands for this run in the place of {nsys}, {ncu} and {torch}.
+    """Return a text with the commands for this run in the place of {nsys}, {ncu}, {torch} and {callers}.
 
-    A run on AMD's GPUs gets what records those.
+    A run on AMD's GPUs gets what records those. {torch} becomes what records the lines of a program: PyTorch's profiler
+    if the run is of PyTorch, or shows no kernel that says so; else call stacks. {callers} adds these to the former.
     """
     if "{" not in text:
         return text
     amd = is_amd(view)
     nsys = _nsys(view) if not amd else "rocprofv3 --sys-trace -- PROGRAM"
     ncu = _ncu(view) if not amd else "hpcrun -e gpu=rocm,pc PROGRAM"
-    return text.replace("{nsys}", nsys).replace("{ncu}", ncu).replace("{torch}", "perfkit record torch")
+    sampled = nsys.replace(" PROGRAM", " --sample=process-tree --cudabacktrace=all PROGRAM")
+    stacks = sampled if not amd else "hpcrun -e CPUTIME -e gpu=rocm PROGRAM"
+    torch = "perfkit record torch" if holds(view, fact="pytorch") or view.all_kernels.empty else stacks
+    callers = torch if torch == stacks else f"{torch}; or record call stacks and system calls: {stacks}"
+    for place, command in {"{nsys}": nsys, "{ncu}": ncu, "{torch}": torch, "{callers}": callers}.items():
+        text = text.replace(place, command)
+    return text
 
 
 @kept

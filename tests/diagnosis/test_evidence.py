@@ -175,6 +175,19 @@ def test_commands_name_the_longest_kernels_and_the_rank() -> None:
     assert "-o report.%q{RANK} PROGRAM" in evidence.commands(ranks, "{nsys}")  # a report each
 
 
+def test_only_programs_with_pytorch_are_recorded_by_its_profiler(profiles: Path) -> None:
+    """ICON is Fortran with OpenACC. A log without kernels says nothing of the program."""
+    fortran = perfkit.select(perfkit.load(profiles / "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"))
+    stacks = "nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all --sample=process-tree --cudabacktrace=all"
+    assert [f"{stacks} PROGRAM"] * 2 == [evidence.commands(fortran, text) for text in ("{torch}", "{callers}")]
+    for of in (
+        view(),
+        view(kernels=kernels({"start_ns": 0, "dur_ns": MS, "full_name": "void at::native::fill_kernel<float>(int)"})),
+    ):
+        assert "perfkit record torch" == evidence.commands(of, "{torch}")
+        assert evidence.commands(of, "{callers}").startswith("perfkit record torch; or record call stacks and sys")
+
+
 def test_copies_that_are_pinned_and_hide_behind_little(profiles: Path) -> None:
     """By SQL 446 copies to the GPUs are pinned, of 50.95 GB, and 4 of 3,136 bytes are not; kernels run for 2.3123 %.
 
