@@ -76,6 +76,7 @@ STYLE = (
     ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{"
     "padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"
     "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
+    ".perfkit-table.perfkit-table :is(th,td:not(.n)){white-space:normal}"  # broken where all columns do not fit
     ".perfkit-table.perfkit-table :is(th,td):last-child{padding-right:0}"
     ".perfkit-table.perfkit-table .n{text-align:right}"
     ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:10em;max-width:36em}"
