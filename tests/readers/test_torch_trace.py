@@ -104,18 +104,6 @@ def test_keys_marks_and_cuts(tmp_path: Path) -> None:
     rows, words = outcome(path)
     assert 1 == rows
     assert "30 bytes of what follows are dropped" in words
-    # Twenty random bytes over others give an error that names the file, or change a text; none is a note.
-    path = made.printed(tmp_path / "trace.json", made.sample())
-    whole = path.read_bytes()
-    dice = random.Random(5)
-    refused = 0
-    for _ in range(60):
-        place = dice.randrange(len(whole) - 20)
-        path.write_bytes(whole[:place] + dice.randbytes(20) + whole[place + 20 :])
-        rows, words = outcome(path)
-        assert words.startswith(f"{path}: ") if rows < 0 else CUT not in words
-        refused += rows < 0
-    assert refused > 55
 
 
 def test_one_pass_fills_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,11 +333,8 @@ def test_times_and_clocks(tmp_path: Path) -> None:
     found = made.read(tmp_path, made.kernel("a", 1, -0.5), made.kernel("b", 2, 0))
     assert ["b"] == found.table("KERNELS")["full_name"].tolist()
     assert "events that end before they start are left out (1)" in found.notes
-    for header, version in [
-        ({"cuda_runtime_version": 12090}, "CUDA 12.9"),
-        ({"hip_runtime_version": 60443483}, "HIP 6.4"),
-        ({}, ""),
-    ]:
+    versions = ({"cuda_runtime_version": 12090}, "CUDA 12.9"), ({"hip_runtime_version": 60443483}, "HIP 6.4"), ({}, "")
+    for header, version in versions:
         capture = made.read(tmp_path, made.op("a", 1, 1), **header).capture  # PyTorch's own version is in no trace
         assert [("PyTorch profiler", version)] == rows(capture, "tool", "tool_version")
 
