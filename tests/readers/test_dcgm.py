@@ -59,10 +59,8 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
         *(("TOTEC", "319159391", "energy_j", 319159.391), ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20)),
         *(("GPUTL", "100", "gpu_busy_frac", 1), ("DRAMA", "1.000", "dram_active_frac", 1)),
         ("PCITX", "33011804.000", "pcie_tx_bytes_per_s", 33011804),
-        *(
-            ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
-            ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
-        ),
+        ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
+        ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
         *(("EPLMT", "700.000", "power_limit_w", 700), ("XIDER", "0", "xid_count", 0)),
         ("PVIOL", "1500000000", "power_violation_ns", 1.5e9),
     ]:
@@ -392,9 +390,8 @@ def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
         text = [line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60) for gpu in ("0", number)]
         profile = scraped(tmp_path, *text)
         assert [60] == values(profile, "temperature_c")
-        assert any(
-            note.startswith("series of GPUs with a number that cannot be are left out (1") for note in profile.notes
-        )
+        words = "series of GPUs with a number that cannot be are left out (1"
+        assert any(note.startswith(words) for note in profile.notes)
     # Such times would move the start of the whole recording.
     for time in ["1e30", "1" + "0" * 40, "-1e18", "5", "1e999999999"]:
         times = [1_700_000_000_000, 1_700_000_001_000, time]

@@ -98,10 +98,7 @@ NO_LIST = [*files.header(), ROWS[0], *files.FOOTER]
         ),
         pytest.param(SPLIT, {"ranks": [4] * 2}, id="NCCL_TESTS_SPLIT runs groups at once: the ranks of its own"),
         pytest.param(NO_LIST, {"ranks": [None] * 2}, id="0.00 GB/s tell no ranks"),
-        *(
-            (inside(start(8, 2) + half((time, "0.00", "0.00", 0)) * 2), {"dur_ns": [None] * 2})
-            for time in ("N/A", "-nan")
-        ),
+        *((inside(start(8, 2) + half((time, "0", "0", 0)) * 2), {"dur_ns": [None] * 2}) for time in ("N/A", "-nan")),
         pytest.param(files.table("hypercube_perf"), {"operation": [None] * 6}, id="a program nobody knows"),
         # Messages of 0 bytes or of an unknown element type do not tell a collective.
         *(
@@ -144,9 +141,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize(("lines", "prefix", "links"), [row[1:] for row in AROUND], ids=[row[0] for row in AROUND])
-def test_what_stands_around_the_measurements_changes_nothing(
-    lines: list[str], prefix: str, links: list[str], tmp_path: Path
-) -> None:
+def test_what_stands_around_changes_nothing(lines: list[str], prefix: str, links: list[str], tmp_path: Path) -> None:
     profile = read(tmp_path, lines, prefix)
     assert profile.table("COLLECTIVES").equals(read(tmp_path, files.table()).table("COLLECTIVES"))
     assert links == profile.table("LINKS")["transport"].tolist()
@@ -167,9 +162,8 @@ def test_devices_of_the_first_node_and_failed_runs(tmp_path: Path) -> None:
     profile = read(tmp_path, failed(inside(files.said("Bootstrap : Using eth0"))))
     assert ["COLLECTIVES", "LINKS"] == [m.table for m in profile.missing]
     error = "Test NCCL failure common.cu:1005 'remote process exited or there was a network error / '"
-    assert {f"the run failed: {error}", "all_reduce_perf: no rows: the run ended before its first result"} <= {
-        *profile.notes
-    }
+    ended = "all_reduce_perf: no rows: the run ended before its first result"
+    assert {f"the run failed: {error}", ended} <= {*profile.notes}
     reported = read_report(tmp_path, results=[], errors=["remote process exited"])
     assert "COLLECTIVES" not in reported.loaders
     assert "the run failed: remote process exited" in reported.notes
@@ -193,9 +187,8 @@ def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
         ("reduce", 4096, {"root": 3}, "10.00", 0),
     ]:
         checked = "N/A" if (expected, in_place) == ("all_reduce", "N/A") else 0
-        row = start(size, 1024, **columns) + "".join(
-            half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place)
-        )
+        halves = "".join(half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place))
+        row = start(size, 1024, **columns) + halves
         path = files.written(tmp_path / "run.txt", files.old_table([row]))
         assert {expected} == set(nccl.read(path).table("COLLECTIVES")["operation"])
     # The command, else the file's name, chooses among the collectives that the rows can be of, and no other.

@@ -288,9 +288,8 @@ def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
 
 def printed(path: Path) -> pd.DataFrame:
     found = [match.groups() for line in path.read_text().splitlines() if (match := PRINTED.match(line))]
-    halves = [
-        (row[0], *row[at : at + 3], place) for row in found for at, place in ((1, "out_of_place"), (4, "in_place"))
-    ]
+    ends = (1, "out_of_place"), (4, "in_place")
+    halves = [(row[0], *row[at : at + 3], place) for row in found for at, place in ends]
     return pd.DataFrame(halves, columns=["bytes", "time", "algbw", "busbw", "placement"]).astype({"bytes": "int64"})
 
 
@@ -303,9 +302,8 @@ def half_a_digit(cells: pd.Series) -> pd.Series:
 def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
     full = [told for told in truth["tables"] if told["rows"]]
     found = by_table(profile, name)
-    assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
-        (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
-    ]
+    of_found = [(len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found]
+    assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == of_found
     frame = profile.table("COLLECTIVES")
     assert sum(map(len, found)) == len(frame)
     for told, collective in zip(full, TESTS[name], strict=True):
