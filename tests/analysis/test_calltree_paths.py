@@ -208,9 +208,8 @@ def test_threads_by_hand() -> None:
     who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
     did = [(1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)]
     found = paths.threads(who, thread_metrics(*did), metric="CPUTIME")
-    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == tuples(
-        found[:2], "thread", "entry", "value", "share_frac", "times_mean"
-    )
+    columns = "thread", "entry", "value", "share_frac", "times_mean"
+    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == tuples(found[:2], *columns)
     assert [3, 0.0, 0.0] == found.loc[2, ["thread", "value", "times_mean"]].tolist()
     found = paths.threads(threads((1, "cpu", "a")), THREAD_METRICS.empty(), metric="GKER")
     assert [0.0] == found["value"].tolist()

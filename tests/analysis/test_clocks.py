@@ -40,7 +40,7 @@ def all_reduces(frame: pd.DataFrame, **more: Any) -> pd.DataFrame:
 
 
 def recorded(
-    seed: int, *, cause: str = "transfer", nodes: int = 2, steps: int = 60, most_ns: float = 5e6, exit_ns: float = 8e3
+    seed: int, cause: str = "transfer", nodes: int = 2, steps: int = 60, most_ns: float = 5e6, exit_ns: float = 8e3
 ) -> Recorded:
     """Steps of computation and an all-reduce, with one cause that costs the most; clocks of nodes differ."""
     random = np.random.default_rng(seed)

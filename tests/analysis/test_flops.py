@@ -80,9 +80,8 @@ def test_operators_beside_each_other_count_each() -> None:
 
 def test_types_of_the_operands() -> None:
     fp8 = {"dtype": "c10::Float8_e4m3fn"}
-    found = operators(
-        ops(MM | {"dtype": BF16}, MM | fp8, MM | {"dtypes": []}, {**MM, **fp8, "name": "aten::_scaled_mm"})
-    )
+    other = MM | {"dtype": BF16}, MM | fp8, MM | {"dtypes": []}
+    found = operators(ops(*other, {**MM, **fp8, "name": "aten::_scaled_mm"}))
     assert ["bf16", "fp8", "missing", "fp8"] == found["dtype"].astype(object).fillna("missing").tolist()
     assert [94.0, 47.0, "NaN", "NaN"] == found["bytes"].astype(object).fillna("NaN").tolist()
 

@@ -78,13 +78,13 @@ def test_a_launch_has_a_point_per_precision_with_operations() -> None:
     assert np.isnan(points(table, by="name").loc[0, "flops"])
 
 
+BF16 = ("", ""), ("", "_sparsity_off"), ("op_hgmma_", "")
+
+
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
-        (
-            {"src_bf16_dst_fp32": 8, "src_bf16_dst_fp32_sparsity_off": 8, "op_hgmma_src_bf16_dst_fp32": 8},
-            ["bf16_tensor"],
-        ),
+        ({f"{of}src_bf16_dst_fp32{off}": 8 for of, off in BF16}, ["bf16_tensor"]),
         ({"src_fp16_dst_fp16": 3, "src_fp16_dst_fp32": 5, "src_fp16": 8}, ["fp16_tensor", "fp16_tensor_acc16"]),
         ({"src_int8_sparsity_on": 6, "src_int8_sparsity_off": 2}, ["int8_tensor", "int8_tensor_sparse"]),
         ({"op_hgmma_src_fp8_sparsity_off": 6, "op_hmma_src_fp8_sparsity_off": 2}, ["fp8_tensor"]),
