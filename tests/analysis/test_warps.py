@@ -161,13 +161,3 @@ def test_main_stall_says_what_it_means() -> None:
     assert [] == [reason for reason in NCU.split() if reason not in stall_words]
     assert all(text.endswith(".") for said in stall_words.values() for text in said)
     assert stall_words["no_instruction"] == stall_words["no_instructions"]
-
-
-def test_shares_are_those_of_a_loop_over_fifty_launches() -> None:
-    rng = np.random.default_rng(3)
-    values = [dict(zip(["wait", "drain", "barrier", "selected"], rng.random(4), strict=True)) for _ in range(50)]
-    found = stall_shares(stalls(*values)).set_index(["launch", "reason"])["share_frac"]
-    for i, of_launch in enumerate(values):
-        for reason, value in of_launch.items():
-            assert pytest.approx(value / sum(of_launch.values()), rel=1e-12) == found[i, reason]
-    assert pytest.approx(np.ones(50), rel=1e-12) == found.groupby("launch").sum().to_numpy()

@@ -12,7 +12,6 @@ import pytest
 from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, page, scrape, series, stored, ticks
 from real import truth_of
 
-import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import dcgm
@@ -45,13 +44,14 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
     assert any("no time stamps" in note for note in profile.notes)
     # Names and numbers of fields are NVIDIA's (facts §1).
     by_id = {field.number: (field.short, field.metric) for field in FIELDS if field.number}
-    assert ("GRACT", "graphics_active_frac") == by_id[1001]
-    assert ("SMACT", "sm_active_frac") == by_id[1002]
-    assert ("SMOCC", "sm_occupancy_frac") == by_id[1003]
-    assert ("TENSO", "tensor_active_frac") == by_id[1004]
-    assert ("DRAMA", "dram_active_frac") == by_id[1005]
-    assert ("NVLTX", "nvlink_tx_bytes_per_s") == by_id[1011]
-    assert ("NVLRX", "nvlink_rx_bytes_per_s") == by_id[1012]
+    known = {1001: ("GRACT", "graphics_active_frac"), 1002: ("SMACT", "sm_active_frac")}
+    known |= {
+        1003: ("SMOCC", "sm_occupancy_frac"),
+        1004: ("TENSO", "tensor_active_frac"),
+        1005: ("DRAMA", "dram_active_frac"),
+    }
+    known |= {1011: ("NVLTX", "nvlink_tx_bytes_per_s"), 1012: ("NVLRX", "nvlink_rx_bytes_per_s")}
+    assert known.items() <= by_id.items()
     assert len({field.number for field in FIELDS if field.number}) == sum(field.number > 0 for field in FIELDS)
     assert {field.metric for field in FIELDS} - {REASONS} <= set(METRICS)
     for column, cell, metric, expected in [
@@ -328,12 +328,6 @@ def test_hosts_instances_and_uuids(tmp_path: Path) -> None:
     assert "2 hosts, which are ranks in the order of their names" in profile.notes
     every = " ".join([*profile.notes, *(profile.table(t).to_string() for t in ("SAMPLES", "DEVICES", "CAPTURE"))])
     assert "node" not in every.replace(str(tmp_path), "")
-    # Two scrapes in a folder are two ranks, as every other profile.
-    (tmp_path / "run").mkdir()
-    for i in range(2):
-        scrape(tmp_path / "run" / f"node{i}.prom", *page(i=i))
-    busy = perfkit.load(tmp_path / "run").samples.query("metric == 'gpu_busy_frac' and gpu == 0")
-    assert {0: 0.5, 1: 0.51} == dict(zip(busy["rank"], busy["value"], strict=True))
     part = labels(GPU_I_PROFILE="1g.5gb", GPU_I_ID="13")  # it has the labels of its GPU, too
     text = [line("DCGM_FI_PROF_DRAM_ACTIVE", told, value) for told, value in ((labels(), 0.5), (part, 0.75))]
     assert [0.5] == values(scraped(tmp_path, *text), "dram_active_frac")
@@ -467,9 +461,8 @@ def test_unusable_answers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ReadError, match=f"gpus.json: .*{finding}"):
             dcgm.read(path)
         labelled = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "metric": "values", "result": "value"}
-        assert [60] == values(
-            dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")]))), "temperature_c"
-        )
+        profile = dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")])))
+        assert [60] == values(profile, "temperature_c")
 
 
 def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:

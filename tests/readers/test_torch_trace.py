@@ -255,12 +255,6 @@ def test_other_json_is_not_claimed(tmp_path: Path) -> None:
         path.write_text(json.dumps(other))
         with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
             perfkit.load(path)
-    # Beside a trace it is no error, and a note names it.
-    path.write_text(json.dumps(OTHERS["execution trace"]))
-    made.printed(tmp_path / "trace.json", made.sample())
-    run = perfkit.load(tmp_path)
-    assert ["trace.json"] == [profile.path.name for profile in run.profiles]
-    assert any("left out what is no profile (other.json)" in note for note in run.notes)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
