@@ -143,7 +143,7 @@ def test_what_counts_as_work_of_which_gpu() -> None:
 
 
 SUMMED = paths.gpu_summary(TREE, METRICS)
-GKER = {"metric": "GKER"}
+GKER, LONG = {"metric": "GKER"}, trace((7, 0, 8 * MS, 6, True))
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,7 @@ GKER = {"metric": "GKER"}
         (utilisation, TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
         (utilisation, TOY, {"wall_ns": 2e6, "gpus": 1}, r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams"),
         (utilisation, (*TOY, CERTAIN, STREAMS), {"wall_ns": 2e6}, r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns"),
-        (
-            *(utilisation, (*TOY, trace((7, 0, 8 * MS, 6, True)), STREAMS), {"wall_ns": 1e7}),
-            r"trace: the GPUs of rank 0 were busy for 8e\+06 ns.* 3e\+06 ns",
-        ),
+        (utilisation, (*TOY, LONG, STREAMS), {"wall_ns": 1e7}, r"trace: .*rank 0 were busy for 8e\+06 ns.* 3e\+06 ns"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(of: Any, given: Any, more: dict[str, Any], why: str) -> None:
@@ -204,9 +201,8 @@ def check(row: dict[str, Any], known: dict[str, Any]) -> None:
     for direction, amount in (known["bytes"] or {}).items():
         assert amount == row[f"{direction.lower()}_bytes"]
     samples = known.get("pc_samples", {})
-    assert [samples.get("total") or 0, samples.get("expected") or 0] == [
-        np.nan_to_num(row[name]) for name in ("sample_count", "expected_sample_count")
-    ]
+    for key, name in (("total", "sample_count"), ("expected", "expected_sample_count")):
+        assert (samples.get(key) or 0) == np.nan_to_num(row[name])
 
 
 @pytest.mark.parametrize("name", DATABASES)

@@ -55,10 +55,8 @@ def test_the_lab_report_worked_by_hand() -> None:
 
 def test_several_launches_are_summed_before_dividing() -> None:
     # 8 FLOP in 4 ns and 2 FLOP in 16 ns; the mean over time is (0.9 x 4 + 0.4 x 16) / 20 = 0.5.
-    table = launches(
-        {"dur_ns": 4, "fp32_flops": 8, "dram_bytes": 1, "sm_frac": 0.9},
-        {"dur_ns": 16, "fp32_flops": 2, "dram_bytes": 4, "sm_frac": 0.4},
-    )
+    first = {"dur_ns": 4, "fp32_flops": 8, "dram_bytes": 1, "sm_frac": 0.9}
+    table = launches(first, {"dur_ns": 16, "fp32_flops": 2, "dram_bytes": 4, "sm_frac": 0.4})
     for by in ("name", "full_name", "gpu"):
         found = points(table, by=by).iloc[0]
         assert (2, -1, 10, 20) == tuple(found[["count", "launch", "flops", "dur_ns"]])

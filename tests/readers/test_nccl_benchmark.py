@@ -72,7 +72,7 @@ TABLES = files.table() + files.table("reduce_scatter_perf", ranks=16) + files.ta
 DEVICES = [*files.devices(4, group="Group  0 "), *files.devices(4, group="Group  1 ")]
 SPLIT = ["# nThread 1 nGpus 1 ", "# Using devices", *DEVICES, *files.header()]
 SPLIT += [start(8, 2) + half(("613.3", "218.85", "328.27", 0)) * 2, *files.FOOTER]  # busbw = 1.5 algbw, of four ranks
-NO_LIST = [*files.header(), ROWS[0], *files.FOOTER]
+NO_LIST, FIVE = [*files.header(), ROWS[0], *files.FOOTER], half(("5.00", "0.00", "0.00", 0))
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,7 @@ NO_LIST = [*files.header(), ROWS[0], *files.FOOTER]
         *((inside(start(8, 2) + half((time, "0", "0", 0)) * 2), {"dur_ns": [None] * 2}) for time in ("N/A", "-nan")),
         pytest.param(files.table("hypercube_perf"), {"operation": [None] * 6}, id="a program nobody knows"),
         # Messages of 0 bytes or of an unknown element type do not tell a collective.
-        *(
-            (gathering(row + half(("5.00", "0.00", "0.00", 0)) * 2), {"operation": [None] * 2})
-            for row in (start(0, 0), start(4096, 1024, "int7"))
-        ),
+        *((gathering(row + FIVE * 2), {"operation": [None] * 2}) for row in (start(0, 0), start(4096, 1024, "int7"))),
     ],
 )
 def test_a_table_says(lines: list[str], expected: dict[str, list[Any]], tmp_path: Path) -> None:
@@ -116,13 +113,11 @@ NO_ROOT, ROOT = "{size:>12}  {count:>12}   float     sum", "{size:>12}  {count:>
 NOISE = ["", "UCX  WARN  something", "12 of 13 things", "   --------", "[1234567.89] error"]
 PREFIXES = (TAG, " 0: ", "0: ", "[0] ", "node-7: ", "Thu Jan 30 10:11:12 2025[1,0]<stdout>:", "> ")
 HOSTS = ("node0", "ip-10-0-0-1", "x3006c0s1b1n0")
+EACH = (*files.MEASURED, *files.PER_ITERATION)
 LAYOUTS = {
     "2.10": old(("time", "algbw", "busbw", "error"), *halves(NO_ROOT, "2e-07")),
     "2.13": files.old_table(ROWS),
-    "-I 1": files.old_table(
-        halves(ROOT, 0, "1.00", "2.00", "1.9", "3.1"),
-        above=files.header(measured=(*files.MEASURED, *files.PER_ITERATION)),
-    ),
+    "-I 1": files.old_table(halves(ROOT, 0, "1.00", "2.00", "1.9", "3.1"), above=files.header(measured=EACH)),
     "-S 1": files.old_table(files.rows(after="  2025-01-31 12:00:00"), above=files.header(after="          timestamp")),
     "trailing blanks": files.old_table(files.rows(after="   ")),
     "clock before lines": [f"10:11:{second:02d} [1,0]: {line}" for second, line in enumerate(files.table())],
@@ -282,11 +277,7 @@ LACKING = {
     "no checks": (old(ERROR[:3], start(8, 2, root=None) + "  1.00  0.00  0.00" * 2), 2, (UNCHECKED,)),
     "short": (SHORT, 12, ("all_reduce_perf, all_gather_perf: sizes end below 26549638485 bytes, for lack of memory",)),
     "not whole": (TORN, 2, ("2 rows that are not whole are left out (line 19 first)",)),
-    "no header": (
-        [*files.table(), *SECOND],
-        6,
-        (f"all_gather_perf: 3 rows without a header are left out (line {AFTER} ",),
-    ),
+    "no header": ([*files.table(), *SECOND], 6, (f"gather_perf: 3 rows without a header are left out (line {AFTER} ",)),
     "no list": (NO_LIST, 2, ("the number of ranks is unknown",)),
     # What was measured before a failure stays, with the note that the table has no summary.
     "failed": (failed(files.table()), 6, ("ends after 3 rows without a summary", "the run failed: Test NCCL failure")),

@@ -348,6 +348,7 @@ def test_depth_is_that_of_brute_force(tmp_path: Path) -> None:
     assert max(expected) > 2
 
 
+THROUGHPUT = " [Throughput %]"
 SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "sm_active_frac": ("SM Active", "SMs Active [Throughput %]"),
     "dram_read_frac": ("DRAM Read Throughput", "DRAM Read Bandwidth [Throughput %]"),
@@ -356,9 +357,7 @@ SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "sm_issue_frac": ("SM Issue", "SM Issue [Throughput %]"),
     "pcie_rx_frac": ("PCIe RX Throughput", "PCIe RX Throughput [Throughput %]"),
     "compute_warps_in_flight_frac": ("Compute Warps In Flight", "Compute Warps in Flight [Throughput %]"),
-    "unallocated_warps_in_active_sms_frac": (
-        *("Unallocated Warps in Active SMs", "Unallocated Warps in Active SMs [Throughput %]"),
-    ),
+    "unallocated_warps_in_active_sms_frac": tuple(f"Unallocated Warps in Active SMs{of}" for of in ("", THROUGHPUT)),
     "gpc_clock_hz": ("GPC Clock Frequency", "GPC Clock Frequency [MHz]"),
     "sys_clock_hz": ("SYS Clock Frequency", "SYS Clock Frequency [MHz]"),
     # One quantity in several units stays several metrics, of which only % is a fraction.

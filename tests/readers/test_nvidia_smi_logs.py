@@ -322,10 +322,8 @@ def power(path: Path, rows: list[tuple[float, str, float]], *, name: str = "name
 
 
 def test_which_gpu_a_row_is_of(tmp_path: Path) -> None:
-    for name, first, second, said in (
-        ("uuid", "B", "A", "numbered in the order in which they appear"),
-        ("name", "A100", "T4", "taken to be of 2 GPUs"),
-    ):
+    of_uuids = "uuid", "B", "A", "numbered in the order in which they appear"
+    for name, first, second, said in (of_uuids, ("name", "A100", "T4", "taken to be of 2 GPUs")):
         rows = [(t, told, w) for t in range(3) for told, w in ((first, 1), (second, 2))]
         profile = power(tmp_path / "g.csv", rows, name=name)
         assert ([1.0] * 3, [2.0] * 3) == (smi.values(profile, "power_w", 0), smi.values(profile, "power_w", 1))

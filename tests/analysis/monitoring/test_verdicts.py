@@ -103,7 +103,8 @@ def test_throttling_is_told_from_reasons_and_counters() -> None:
     [
         (
             {"temperature_c": [84], "temperature_slowdown_c": [89]},
-            *("attention", "84.0 degrees Celsius are within 5 of the slowdown at 89.0"),
+            "attention",
+            "Celsius are within 5 of the slowdown at 89.0",
         ),
         ({"temperature_c": [83], "temperature_slowdown_c": [89]}, "ok", ""),
         ({"temperature_margin_c": [26, -2]}, "attention", "the margin to the slowdown fell to -2.00 degrees"),

@@ -351,10 +351,7 @@ def test_steps_that_are_unlike() -> None:
     for rows, spans, why in (
         (even(9), work([50] * 9), "steps: 9 steady ones are too few"),
         (even(12), work([100] * 30), r"the steady ones are 40\.0 % of the time, less"),
-        (
-            [step(n, 300 * n, 300) for n in range(10)],
-            *(work([15] * 150, every_us=20), "steps: 10 of them have 150 kernels, more than 100"),
-        ),
+        ([step(n, 300 * n, 300) for n in range(10)], work([15] * 150, every_us=20), "10 of them have 150 kernels, "),
     ):
         with pytest.raises(PerfkitError, match=why):
             found(rows, *spans)
