@@ -142,7 +142,7 @@ def test_units_sums_and_stalls(tmp_path: Path) -> None:
     # Of two threads of 3 s each only the plain sum is taken; values are stored under the first of the ways.
     for ways, found in [
         ([(0, "$$"), (1, "$$"), (0, "($$^2)")], [("CPUTIME", 6.0)]),
-        *(([(1, "$$"), (0, "$$")], []), ([(0, "($$^2)"), (0, "$$")], [])),
+        *(([(1, "$$"), (0, "$$")], []), ([(0, "($$^2)"), (0, "$$")], []), ([(1, "$$")], [])),
     ]:
         told = [Thread(values={(1, "CPUTIME (sec)"): 3.0})] * 2
         profile = read(tmp_path, MAIN, threads=told, combine=ways)
@@ -459,6 +459,9 @@ def test_values_and_traces_that_lead_nowhere(tmp_path: Path) -> None:
         patch = Patch(made.sample(tmp_path) / "trace.db")
         patch.set(form, patch.get("Q", patch.section(0)) + at, value)
         assert f"trace.db: {words}" in error(tmp_path)
+    patch = Patch(made.sample(tmp_path) / "trace.db")
+    patch.set("Q", patch.section(0) + 24, 0)
+    assert f"trace.db: the traces last from {T0} to 0 ns. " in error(tmp_path)
     for time, words in ((2000, "not in order of time"), (-1, "before the first or after the last")):
         patch = Patch(made.sample(tmp_path) / "trace.db")
         patch.set("Q", patch.get("Q", patch.get("Q", patch.section(0)) + 8), made.T0 + time)

@@ -83,7 +83,13 @@ def test_blocks_of_any_size_give_the_same(
 
 def test_keys_marks_and_cuts(tmp_path: Path) -> None:
     sample = made.sample()
-    late = {"traceEvents": sample.pop("traceEvents"), "INFO": [{"id": 1}, {"ph": "x"}], "username": "u", **sample}
+    late = {
+        "inner": {"traceEvents": []},
+        "traceEvents": sample.pop("traceEvents"),
+        "INFO": [{"id": 1}, {"ph": "x"}],
+        "username": "u",
+        **sample,
+    }
     found = torch_trace.read(made.printed(tmp_path / "late.json", late))
     assert (0, "CUDA 12.4") == (found.rank, found.capture["tool_version"].iloc[0])
     assert made.BASE + 99_500 == found.capture["t0_unix_ns"].iloc[0]
@@ -157,6 +163,9 @@ def test_values_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
         path.write_bytes(text.removesuffix(b"}") + tail)
         with pytest.raises(ReadError, match=words):
             torch_trace.read(path)
+    path.write_bytes(text.removesuffix(b"]}") + b", oops")
+    with pytest.raises(ReadError, match="an event is not JSON"):
+        torch_trace.read(path)
     path.write_bytes(text.replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000))  # deeper than can be followed
     with pytest.raises(ReadError, match="the trace is damaged"):
         torch_trace.read(path)
