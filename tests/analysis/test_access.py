@@ -120,16 +120,11 @@ def test_targets_by_hand() -> None:
         *((0, "sm_throughput", "met"), (0, "tensor_use", "missed"), (0, "l2_hit", "met")),
         *((0, "largest_stall", "missed"), (1, "sm_throughput", "missed"), (1, "tensor_use", "not applicable")),
     ]
-    for sm, memory, verdict in (
-        *((0.2, 0.7, "missed"), (0.7, 0.2, "not applicable"), (0.1, 0.1, "not applicable")),
-        (np.nan, 0.9, "not measured"),
-    ):
+    above = (0.2, 0.7, "missed"), (0.7, 0.2, "not applicable"), (0.1, 0.1, "not applicable")
+    for sm, memory, verdict in (*above, (np.nan, 0.9, "not measured")):
         found = verdicts({"sm_frac": sm, "memory_frac": memory, "dram_frac": 0.5}).loc["dram_throughput"]
         assert (verdict, 0.5) == (found["verdict"], found["value_frac"])
-    for row, counted, why in (
-        ({}, [{HIT: 500}], "l2_hit is 5, not"),
-        ({"sm_frac": -0.1}, [], r"sm_throughput is -0\.1"),
-    ):
+    for row, counted, why in (({}, [{HIT: 500}], "l2_hit is 5, "), ({"sm_frac": -0.1}, [], r"sm_throughput is -0\.1")):
         with pytest.raises(PerfkitError, match=f"launch 0: {why}"):
             verdicts(row, *counted)
 

@@ -30,9 +30,8 @@ def test_calls_are_told_by_name() -> None:
         assert [n for n in names.split() if not fulfils(n)] == []
         assert [n for n in OTHERS.split() if fulfils(n)] == []
     assert all(causes.is_launch(name) for name in causes.LAUNCH_CALLS)
-    assert not any(
-        causes.is_sync(n) for n in ("cudaMemcpyAsync", "cudaMemcpy2DAsync", "cuMemcpyDtoDAsync_v2", "cudaMemset")
-    )
+    copies = "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cuMemcpyDtoDAsync_v2", "cudaMemset"
+    assert not any(map(causes.is_sync, copies))
     # A million rows of two names cost two questions; a missing name fulfils nothing.
     asked: list[str] = []
     names = pd.Series(pd.Categorical.from_codes([0, 1, -1] * 4, pd.Index(["cudaFree", "x"])))
@@ -55,9 +54,8 @@ def test_negative_ids_never_match() -> None:
     calls = api_calls(row(-1), row(3), row(-1, process=2), row(-2, process=2))
     work = kernels(row(-1), row(-1, process=2), row(-2, process=2), row(3))
     assert [-1, -1, -1, 1] == causes.started_by(work, calls).tolist()
-    assert [[-1], []] == [
-        causes.started_by(kernels(*of), api_calls(*by)).tolist() for of, by in (([row(1)], []), ([], [row(1)]))
-    ]
+    for of, by, found in (([row(1)], [], [-1]), ([], [row(1)], [])):
+        assert found == causes.started_by(kernels(*of), api_calls(*by)).tolist()
 
 
 @pytest.mark.parametrize("most", [10**6, 2**62 - 2])
@@ -117,10 +115,8 @@ def test_longest_takes_the_earliest_of_equals_and_the_outer_of_nested() -> None:
 
 def test_innermost_needs_half() -> None:
     for start, end in ((0, 10), (10, 20)):
-        assert causes.innermost(causes.Placed(ints(start), ints(end), ints(4)), ints(0, 0), ints(20, 21)).tolist() == [
-            4,
-            -1,
-        ]
+        half = causes.Placed(ints(start), ints(end), ints(4))
+        assert [4, -1] == causes.innermost(half, ints(0, 0), ints(20, 21)).tolist()
     # Waits inside a parent of many short children are the parent's, and nobody's beyond it.
     start = ints(0, *range(0, 1000, 10))
     ranges = causes.Placed(start, np.append(1000, start[1:] + 4), np.arange(101))

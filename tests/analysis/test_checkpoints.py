@@ -60,10 +60,8 @@ def test_pauses_inside_a_range_that_saves() -> None:
     tables, pauses = program()
     saving = tables | {"ranges": named("save_checkpoint", pauses, tables)}
     columns = ["start_ns", "dur_ns", "named_ns", "written_ns", "bytes", "step", "witness", "name"]
-    expected = [
-        (*pause, 90 * MS, 0, 64 * MB + 4, step, "range", "save_checkpoint")
-        for pause, step in zip(pauses, AFTER, strict=True)
-    ]
+    rest = 90 * MS, 0, 64 * MB + 4
+    expected = [(*pause, *rest, step, "range", "save_checkpoint") for pause, step in zip(pauses, AFTER, strict=True)]
     assert expected == tuples(found(saving), *columns)
     assert expected[:1] == tuples(found(saving, (pauses[0][0] - 5 * MS, pauses[1][0] + 50 * MS)), *columns)
     calls = [op("torch/serialization.py(944): save", start, start + dur) for start, dur in pauses]
@@ -152,9 +150,7 @@ def test_parts_against_a_count_of_every_millisecond(seed: int) -> None:
     tables = {"kernels": kernels(*work), "copies": copies(*moved), "api_calls": api_calls(), "ranges": ranges(*saving)}
     rows = found(tables, os_calls=os_calls(*writes))
     columns = ["rank", "gpu", "start_ns", "dur_ns", "named_ns", "written_ns", "bytes"]
-    assert rows[columns].to_numpy().tolist() == [
-        parts for *parts, is_one in _counted(work, saving, writes, moved) if is_one
-    ]
+    assert rows[columns].to_numpy().tolist() == [parts for *parts, one in _counted(work, saving, writes, moved) if one]
 
 
 def _counted(work: Any, saving: Any, writes: Any, moved: Any) -> list[list[Any]]:

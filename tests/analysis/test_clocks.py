@@ -40,7 +40,7 @@ def all_reduces(frame: pd.DataFrame, **more: Any) -> pd.DataFrame:
 
 
 def recorded(
-    seed: int, *, cause: str = "transfer", nodes: int = 2, steps: int = 60, most_ns: float = 5e6, exit_ns: float = 8e3
+    seed: int, cause: str = "transfer", nodes: int = 2, steps: int = 60, most_ns: float = 5e6, exit_ns: float = 8e3
 ) -> Recorded:
     """Steps of computation and an all-reduce, with one cause that costs the most; clocks of nodes differ."""
     random = np.random.default_rng(seed)
@@ -159,7 +159,6 @@ def test_too_few_and_no_collectives() -> None:
     found = clocks.offsets(few.collectives)
     assert ["the reference", *["not known: fewer than 5 collectives in common"] * 7] == found["verdict"].tolist()
     assert not set(clocks.losses(few.collectives, few.kernels, found)["verdict"]) - {"inconclusive"}
-    assert clocks.offsets(COLLECTIVES.empty()).empty
     assert clocks.losses(COLLECTIVES.empty(), KERNELS.empty(), clocks.CLOCKS.empty()).empty
 
 

@@ -71,9 +71,8 @@ def test_bandwidths_of_the_definitions() -> None:
     # A collective of which the trace does not say what it was has an algorithm bandwidth alone.
     rows = [{"dur_ns": 0.0}, {"dur_ns": None}, {"ranks": None}, {"ranks": 0}, {"operation": "barrier"}, {"ranks": 1}]
     found = [rates(row)[0] for row in [*rows, {"operation": None}]]
-    assert [[np.nan] * 2] * 2 + [[1e9, np.nan]] * 3 + [[1e9, 0], [1e9, np.nan]] == [
-        pytest.approx(of, nan_ok=True) for of in found
-    ]
+    expected = [[np.nan] * 2] * 2 + [[1e9, np.nan]] * 3 + [[1e9, 0], [1e9, np.nan]]
+    assert expected == [pytest.approx(of, nan_ok=True) for of in found]
 
 
 def test_summary_by_size() -> None:
@@ -142,9 +141,8 @@ def on_ranks(*rows: tuple[int, int | None, int, dict[str, Any]]) -> pd.DataFrame
 
 
 # Two all-reduces of three ranks: rank 2 comes last to the first, at 30, rank 0 to the second, at 125.
-THREE_RANKS = on_ranks(
-    (0, 10, 50, {}), (1, 20, 51, {}), (2, 30, 52, {}), (0, 125, 140, {}), (1, 105, 141, {}), (2, 100, 142, {})
-)
+ENDS = (0, 10, 50), (1, 20, 51), (2, 30, 52), (0, 125, 140), (1, 105, 141), (2, 100, 142)
+THREE_RANKS = on_ranks(*((*ends, {}) for ends in ENDS))
 
 
 def test_who_keeps_the_others_waiting() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from analysis.test_communication import THREE_RANKS
+from callpaths import MAIN, thread_metrics, threads, toy_metrics, toy_tree
 from counted import counters, launches, stalls
 from frames import api_calls, copies, kernels, ranges
 from ops import op, ops
@@ -16,6 +17,7 @@ from sampled import devices, samples, together
 from perfkit import tables
 from perfkit.analysis import (
     access,
+    calltree,
     clocks,
     communication,
     dossier,
@@ -34,6 +36,7 @@ from perfkit.analysis import (
     warps,
 )
 from perfkit.analysis import kernels as kernel_times
+from perfkit.analysis.calltree.paths import launched
 from perfkit.analysis.monitoring.alignment import bins as binned_samples
 from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
@@ -69,6 +72,10 @@ RECORDED = {
     "samples": READINGS,
     "devices": devices("A", "B", memory_bytes=9),
     "collectives": THREE_RANKS,
+    "calltree": toy_tree(),
+    "call_metrics": toy_metrics(),
+    "thread_metrics": thread_metrics((7, MAIN, "GKER", "s", 1.0)),
+    "threads": threads((7, "gpu", "GPU context 1 stream 7")),
     **dict(zip(("launches", "counters", "stalls"), COUNTED, strict=True)),
 }
 # Arguments that are named after a table are that table.
@@ -83,19 +90,19 @@ TABLES: dict[str, tuple[Table, pd.DataFrame]] = {
     "runs": (scaling.RUNS, scaling.RUNS.make(pd.DataFrame({"gpus": [1, 2, 4], "throughput_per_s": [1.0, 1.9, 3.5]}))),
     "operations": (llm_operations.OPERATIONS, llm_operations.work()),
     "gpu_time": (flops.GPU_TIME, flops.GPU_TIME.make(pd.DataFrame({"rank": [0], "op": [0], "gpu_ns": [20]}))),
-    "synchronisations": (
-        operators.SYNCHRONISATIONS,
-        operators.synchronisations(RECORDED["ops"], WORK, COPIED, CALLS),
-    ),
+    "synchronisations": (operators.SYNCHRONISATIONS, operators.synchronisations(RECORDED["ops"], WORK, COPIED, CALLS)),
 }
 MORE: dict[Any, dict[str, Any]] = {
     efficiency.reported_mfu: {"peaks": GPU, "precision": "fp32"},
     llm_operations.attainable: {"peaks": GPU, "precision": "fp32"},
+    **{of: {"metric": "GKER"} for of in (calltree.exclusive, calltree.hot_path, calltree.threads)},
 }
 ASKED: list[Callable[..., pd.DataFrame]] = [
     *(access.checks, access.target_checks),
     *(communication.overlap, communication.bandwidth, communication.summary, communication.plateau),
     *(communication.matched, communication.stragglers, clocks.of_ranks, clocks.offsets),
+    *(calltree.inclusive, calltree.exclusive, calltree.hot_path, calltree.threads, calltree.gpu_summary, launched),
+    *(calltree.tree_sums, calltree.kernels),
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
     *(kernel_times.summary, kernel_times.precision),

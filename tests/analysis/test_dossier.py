@@ -11,7 +11,6 @@ from frames import kernels, tuples
 from ops import launch, launched, op, ops, python_calls
 
 from perfkit.analysis import dossier
-from perfkit.errors import SchemaError
 from perfkit.tables import DEVICES, KERNELS
 
 TIMELINE = kernels(
@@ -108,5 +107,3 @@ def test_covered_by_hand() -> None:
     assert np.isnan(dossier.covered(dossier.kernels(KERNELS.empty())))
     with pytest.raises(ValueError, match="column matched_by is missing"):
         dossier.covered(TIMELINE.assign(total_ns=1))
-    with pytest.raises(SchemaError, match="CALLTREE"):
-        dossier.kernels(TIMELINE, calltree=KERNELS.empty())

@@ -64,14 +64,8 @@ def test_the_products_of_the_definitions() -> None:
 
 
 def test_a_product_has_the_shape_that_numpy_gives_it() -> None:
-    pairs = (
-        ((4, 3), (3, 5)),
-        ((7, 4, 3), (7, 3, 5)),
-        ((2, 1, 4, 3), (6, 3, 5)),
-        ((3,), (3, 5)),
-        ((4, 3), (3,)),
-        ((3,), (3,)),
-    )
+    plain = ((4, 3), (3, 5)), ((3,), (3, 5)), ((4, 3), (3,)), ((3,), (3,))
+    pairs = *plain, ((7, 4, 3), (7, 3, 5)), ((2, 1, 4, 3), (6, 3, 5))
     for left, right in pairs:
         out = np.matmul(np.ones(left), np.ones(right))
         moved = 4 * (math.prod(left) + math.prod(right) + out.size)
@@ -134,10 +128,8 @@ def test_attention_is_its_products(queries: int, keys: int, width: int, deep: in
 def test_a_causal_mask_halves_where_it_is_known() -> None:
     shape, whole = (2, 3, 8, 4), 4 * 2 * 3 * 8 * 8 * 4
     causal, none = (arguments({3: "0.", 4: flag, 5: "False"}, 7) for flag in ("True", "False"))
-    for recorded, flops, model in (
-        (causal, whole // 2, "causal_attention"),
-        *((of, whole, "attention") for of in (none, None)),
-    ):
+    unmasked = [(of, whole, "attention") for of in (none, None)]
+    for recorded, flops, model in ((causal, whole // 2, "causal_attention"), *unmasked):
         work = known(attention(given(shape, shape, shape, concrete=recorded), FLASH))
         assert (flops, model) == (work.flops, work.model)
     work = known(attention(given(*[shape] * 4, concrete=arguments({11: "True"}, 15)), FLASH_BACKWARD))

@@ -79,6 +79,7 @@ def test_blocking_calls() -> None:
 
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+LOADERS = LOADER, "get_batch", "next batch", "DataLoader", "batch-generator"
 
 
 def loading(start: int, end: int, name: str = LOADER, **more: Any) -> dict[str, Any]:
@@ -116,10 +117,7 @@ def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
         # Of a step of no duration 0 of 0 is NaN.
         ([loading(0, 40)], steps((5, 5)), [(0, None)]),
         # PyTorch's range and the names that people give to loading count.
-        *(
-            ([loading(0, 9, name)], steps((0, 100)), [(9, 0.09)])
-            for name in (LOADER, "get_batch", "next batch", "DataLoader", "batch-generator")
-        ),
+        *(([loading(0, 9, name)], steps((0, 100)), [(9, 0.09)]) for name in LOADERS),
     ],
 )
 def test_waits_by_hand(spans: list[dict[str, Any]], of: pd.DataFrame, expected: list[tuple[Any, ...]]) -> None:

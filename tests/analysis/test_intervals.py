@@ -88,9 +88,8 @@ def test_binned_counts_marked_nanoseconds(seed: int) -> None:
 
 def test_shares_are_within_0_and_1() -> None:
     assert [[], [], []] == [part.tolist() for part in intervals.binned(intervals.union(NONE, NONE), np.array([0, 1]))]
-    assert [0.75, np.nan] == pytest.approx(
-        intervals.share(np.array([3, 0]), np.array([4, 0])).tolist(), rel=0, nan_ok=True
-    )
+    found = intervals.share(np.array([3, 0]), np.array([4, 0]))
+    assert [0.75, np.nan] == pytest.approx(found.tolist(), rel=0, nan_ok=True)
     for part, whole in ((5, 4), (-1, 4), (1, 0)):
         with pytest.raises(PerfkitError, match=rf"share: {part} ns of {whole} ns is not in 0..1"):
             intervals.share(np.array([1, part]), np.array([1, whole]))
@@ -104,17 +103,9 @@ def many(seed: int, count: int = 60) -> pd.DataFrame:
 
 
 def test_windows_that_cannot_be() -> None:
-    for window in ((5, 5), (6, 5)):
-        for ask in (
-            intervals.bounds,
-            partial(intervals.cut, KERNELS.empty()),
-            partial(intervals.ends, KERNELS.empty()),
-            partial(intervals.spans, [], [], 0),
-        ):
-            with pytest.raises(ValueError, match=r"does not end after it starts"):
-                ask(window)
-    with pytest.raises(ValueError, match=r"window: \(0.5, 2\) is not two integers"):
-        intervals.bounds((0.5, 2))
+    for ask in (partial(intervals.ends, KERNELS.empty()), partial(intervals.spans, [], [], 0)):
+        with pytest.raises(ValueError, match=r"does not end after it starts"):
+            ask((6, 5))
     assert intervals.bounds((np.int64(1), np.int32(2))) == (1, 2)
     assert [[3, 3], [9, 9]] == [times.tolist() for times in intervals.spans([], [], 2, (3, 9))]
 
@@ -136,10 +127,8 @@ def test_ends_agree_with_cut(seed: int) -> None:
     start, end = intervals.ends(frame, (30, 70))
     shown = intervals.cut(frame, (30, 70))
     shown = shown[shown["dur_ns"] > 0]
-    assert (shown["start_ns"].tolist(), shown["dur_ns"].tolist()) == (
-        start[end > start].tolist(),
-        (end - start)[end > start].tolist(),
-    )
+    for column, of in (("start_ns", start), ("dur_ns", end - start)):
+        assert shown[column].tolist() == of[end > start].tolist()
     start, end = intervals.ends(frame, None)
     assert (frame["start_ns"].tolist(), frame["dur_ns"].tolist()) == (start.tolist(), (end - start).tolist())
 

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call, loaded, span, us
-from frames import api_calls, copies, kernels, os_calls, ranges, tuples
+from analysis.test_gaps import tables as made
+from frames import api_calls, copies, kernels, tuples
 from real import MFU, OPTIMISED, WITH_KERNELS
 
 from perfkit.analysis import causes, timeline
@@ -129,28 +130,6 @@ def test_wrong_numbers_families_and_tables() -> None:
     assert len(TOY_LANES.intervals(most=4)) == 4
     with pytest.raises(SchemaError, match=r"table 'KERNELS' does not match"):
         Lanes(COPY, TOY)
-
-
-def made(seed: int) -> Tables:
-    """Two ranks with two GPUs each, streams that overlap, threads that launch late, wait and nest, some ids unknown."""
-    rng = np.random.default_rng(seed)
-
-    def pick(*values: Any) -> Any:
-        return values[rng.integers(len(values))]
-
-    def at(count: int, most: int, **of: tuple[Any, ...]) -> list[dict[str, Any]]:
-        starts, lengths = rng.integers(0, 900_000, count).tolist(), rng.integers(0, most, count).tolist()
-        spans = zip(starts, lengths, strict=True)
-        return [span(s, s + dur, rank=pick(0, 1), **{k: pick(*v) for k, v in of.items()}) for s, dur in spans]
-
-    work = [{**row, "correlation": n} for n, row in enumerate(at(40, 20_000, gpu=(0, 1), stream=(7, 9)))]
-    moved = [{**row, "correlation": 40 + n} for n, row in enumerate(at(8, 9_000, gpu=(0, 1)))]
-    names = ("cudaLaunchKernel", "cudaStreamSynchronize", "cudaMalloc", "cudaGraphLaunch", "cudaEventQuery")
-    called = at(48, 30_000, name=names, thread=(1, 2))
-    called = [{**row, "correlation": pick(n, n, n, -1)} for n, row in enumerate(called)]
-    nested = at(12, 200_000, name=("load data", "forward", "step"), thread=(1, 2))
-    system = at(12, 100_000, name=("poll", "read"), thread=(1, 2))
-    return kernels(*work), copies(*moved), api_calls(*called), ranges(*nested), os_calls(*system)
 
 
 def chosen(tables: Sequence[pd.DataFrame], ranks: tuple[int, ...], gpus: tuple[int, ...]) -> list[pd.DataFrame]:

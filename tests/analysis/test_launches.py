@@ -64,10 +64,8 @@ def depths(*tables: pd.DataFrame, **more: Any) -> list[tuple[int, int]]:
 
 
 def test_queue_depth_by_hand() -> None:
-    tables = (
-        kernels(span(3, 9, 1), span(10, 19, 2), span(20, 30, 3)),
-        api_calls(span(0, 1, 1), span(2, 3, 2), span(4, 5, 3)),
-    )
+    work, made = [span(3, 9, 1), span(10, 19, 2), span(20, 30, 3)], [span(0, 1, 1), span(2, 3, 2), span(4, 5, 3)]
+    tables = kernels(*work), api_calls(*made)
     assert [(0, 1), (2, 2), (3, 1), (4, 2), (10, 1), (20, 0)] == depths(*tables)
     assert queue_depth(*tables)["complete"].all()
     # A window begins with the depth it finds; steps at one time are one row.

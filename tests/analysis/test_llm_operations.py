@@ -76,20 +76,10 @@ def test_more_than_the_data_sheet_is_refused() -> None:
     assert (0, [column.dtype for column in MACHINE.columns]) == (len(empty), empty.dtypes.astype(str).tolist())
     twice, mine = Peaks("made up", {"fp32": 20e12}), Peaks("made up", {"fp32": 1e12})
     for of, given, error, why in (
-        (
-            ceilings,
-            {"peaks": GPU, "measured": twice},
-            PerfkitError,
-            "fp32: measured is 2 of the data sheet's peak of made",
-        ),
+        (ceilings, {"peaks": GPU, "measured": twice}, PerfkitError, "fp32: measured is 2 of the data sheet's peak"),
         (work, {"heads": 0}, ValueError, "heads: 0 is not above 0"),
         (partial(attainable, work()), {"peaks": GPU, "precision": "fp7"}, ValueError, "precision: 'fp7' is not one of"),
-        (
-            partial(attainable, work()),
-            {"peaks": mine, "precision": "fp32"},
-            PerfkitError,
-            "memory bandwidth is not known",
-        ),
+        (partial(attainable, work()), {"peaks": mine, "precision": "fp32"}, PerfkitError, "bandwidth is not known"),
     ):
         with pytest.raises(error, match=why):
             of(**given)

@@ -29,9 +29,8 @@ def operator_of(at: int, frame: pd.DataFrame = NESTED) -> str | None:
 
 def test_innermost_operator_by_hand() -> None:
     bounds = {"linear": (0, 19, 80, 99), "addmm": (20, 40, 79), "empty": (30, 39)}
-    assert {at: f"aten::{name}" for name, times in bounds.items() for at in times} | {100: None} == {
-        at: operator_of(at) for at in (*sum(bounds.values(), ()), 100)
-    }
+    expected = {at: f"aten::{name}" for name, times in bounds.items() for at in times} | {100: None}
+    assert expected == {at: operator_of(at) for at in expected}
     # [50, 50) contains no moment. Of operators that begin at once the shorter has what is launched at that moment.
     assert "aten::linear" == operator_of(50, ops(op("aten::linear", 0, 100), op("aten::t", 50, 50)))
     assert "inner" == operator_of(10, ops(op("outer", 10, 90), op("inner", 10, 30)))
@@ -188,9 +187,8 @@ def test_totals_by_counting_nanoseconds() -> None:
 
 def test_kernels_alone() -> None:
     tables = OPS.empty(), *launched(launch(1, 5, 10), launch(2, 6, 30, rank=1))
-    assert [(0, 40, 2, 1.0)] == tuples(
-        totals.summary(*tables), "count", "gpu_self_ns", "kernel_count", "gpu_share_frac"
-    )
+    columns = "count", "gpu_self_ns", "kernel_count", "gpu_share_frac"
+    assert [(0, 40, 2, 1.0)] == tuples(totals.summary(*tables), *columns)
     assert [1, 0] == totals.summary(*tables, by=("rank", "name"))["rank"].tolist()
     # Where no kernel lasts, shares are 0 of 0.
     assert totals.summary(ops(op("a", 0, 9)), kernels(span(1, 1)), api_calls())["gpu_share_frac"].isna().all()
@@ -199,9 +197,8 @@ def test_kernels_alone() -> None:
         assert question(NESTED, *NONE).empty
     for by in (*totals.KEYS, ("name", "shapes")):
         some = totals.summary(ops(op("a", 0, 9)), *launched(launch(5, 6, 7)), by=by)
-        assert (
-            some.dtypes.astype(str).to_dict() == totals.summary(OPS.empty(), *NONE, by=by).dtypes.astype(str).to_dict()
-        )
+        none = totals.summary(OPS.empty(), *NONE, by=by)
+        assert some.dtypes.astype(str).to_dict() == none.dtypes.astype(str).to_dict()
 
 
 def test_wrong_keys_and_windows_are_refused() -> None:
@@ -250,20 +247,16 @@ MM_BACKWARD = node("MmBackward0", 20, 40, 3)
 
 
 def test_backward_by_hand() -> None:
-    linear = (
-        op("aten::linear", 0, 90, sequence=7),
-        op("aten::t", 10, 20, sequence=7),
-        op("aten::addmm", 30, 80, sequence=8),
-    )
+    linear = [op("aten::linear", 0, 90, sequence=7), op("aten::t", 10, 20, sequence=7)]
+    linear += [op("aten::addmm", 30, 80, sequence=8)]
     nodes = *node("AddmmBackward0", 200, 290, 8), op("aten::mm", 210, 250, thread=2), *node("TBackward0", 300, 310, 7)
     forward, of_mm = launch(40, 100, 10), launch(220, 300, 15, thread=2)
     frame, others = ops(*linear, *nodes), (launch(260, 320, 5, thread=2), launch(85, 400, 99))
     tables = frame, *launched(forward, of_mm, *others)
     # TBackward0 is t's, which starts last of the two with number 7; addmm launches 10 ns, its node 5 and, in mm, 15.
     assert [["aten::addmm", "AddmmBackward0", 1, 10, 20], ["aten::t", "TBackward0", 1, 0, 0]] == rows(*tables)
-    assert [2.0, None] == totals.backward(*tables)["ratio"].astype(object).where(
-        lambda ratio: ratio.notna(), None
-    ).tolist()
+    ratio = totals.backward(*tables)["ratio"].astype(object)
+    assert [2.0, None] == ratio.where(ratio.notna(), None).tolist()
     cut = rows(frame, *launched(forward, of_mm), window=(105, 310))
     assert ["aten::addmm", "AddmmBackward0", 1, 5, 10] == cut[0]
 

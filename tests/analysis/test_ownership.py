@@ -96,9 +96,7 @@ LEFT JOIN NVTX_EVENTS n ON n.globalTid = call.t AND n.start <= call.s AND n."end
 LEFT JOIN StringIds i ON i.id = n.textId
 WHERE k.rowid % 7 = 0 GROUP BY k.rowid
 """
-WITH_RANGES = [
-    c for c in SQLITE if c.startswith(("openhack", "NTHU", "GindaChen", "MohanadOdema", "hpcgroup__pipit__s"))
-]
+WITH_RANGES = [c for c in SQLITE if c.startswith(("openhack", "NTHU", "Ginda", "MohanadOdema", "hpcgroup__pipit__s"))]
 
 
 @pytest.mark.parametrize("capture", [c for c in WITH_RANGES if c != CUT_DOWN])
@@ -109,9 +107,8 @@ def test_owners_are_those_of_raw_sql(profiles: Path, capture: str) -> None:
         if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
             pytest.skip("no ranges")
         rows = pd.DataFrame(base.execute(SQL).fetchall(), columns=["row", "ns", "name", "_"])
-        order = [
-            row for (row,) in base.execute("SELECT rowid FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY deviceId, start")
-        ]
+        query = "SELECT rowid FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY deviceId, start"
+        order = [row for (row,) in base.execute(query)]
     assert len(order) == len(run.kernels)
     keys = ["gpu", "start_ns"]
     place = np.lexsort([run.kernels[key].to_numpy() for key in reversed(keys)])

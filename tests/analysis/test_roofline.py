@@ -55,10 +55,8 @@ def test_the_lab_report_worked_by_hand() -> None:
 
 def test_several_launches_are_summed_before_dividing() -> None:
     # 8 FLOP in 4 ns and 2 FLOP in 16 ns; the mean over time is (0.9 x 4 + 0.4 x 16) / 20 = 0.5.
-    table = launches(
-        {"dur_ns": 4, "fp32_flops": 8, "dram_bytes": 1, "sm_frac": 0.9},
-        {"dur_ns": 16, "fp32_flops": 2, "dram_bytes": 4, "sm_frac": 0.4},
-    )
+    first = {"dur_ns": 4, "fp32_flops": 8, "dram_bytes": 1, "sm_frac": 0.9}
+    table = launches(first, {"dur_ns": 16, "fp32_flops": 2, "dram_bytes": 4, "sm_frac": 0.4})
     for by in ("name", "full_name", "gpu"):
         found = points(table, by=by).iloc[0]
         assert (2, -1, 10, 20) == tuple(found[["count", "launch", "flops", "dur_ns"]])
@@ -78,13 +76,13 @@ def test_a_launch_has_a_point_per_precision_with_operations() -> None:
     assert np.isnan(points(table, by="name").loc[0, "flops"])
 
 
+BF16 = ("", ""), ("", "_sparsity_off"), ("op_hgmma_", "")
+
+
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
-        (
-            {"src_bf16_dst_fp32": 8, "src_bf16_dst_fp32_sparsity_off": 8, "op_hgmma_src_bf16_dst_fp32": 8},
-            ["bf16_tensor"],
-        ),
+        ({f"{of}src_bf16_dst_fp32{off}": 8 for of, off in BF16}, ["bf16_tensor"]),
         ({"src_fp16_dst_fp16": 3, "src_fp16_dst_fp32": 5, "src_fp16": 8}, ["fp16_tensor", "fp16_tensor_acc16"]),
         ({"src_int8_sparsity_on": 6, "src_int8_sparsity_off": 2}, ["int8_tensor", "int8_tensor_sparse"]),
         ({"op_hgmma_src_fp8_sparsity_off": 6, "op_hmma_src_fp8_sparsity_off": 2}, ["fp8_tensor"]),

@@ -49,9 +49,8 @@ def steadiness(*durations: int) -> list[bool]:
 def test_kernel_sequence_by_hand() -> None:
     found = detect(RANGES.empty(), kernels(*training(4, prologue=9)))
     times = (190, 370), (560, 370), (930, 370), (1300, 265)
-    assert tuples(found, "step", "start_ns", "dur_ns", "how", "name") == [
-        (i, *time, "kernel sequence", "embed") for i, time in enumerate(times)
-    ]
+    columns = "step", "start_ns", "dur_ns", "how", "name"
+    assert tuples(found, *columns) == [(i, *time, "kernel sequence", "embed") for i, time in enumerate(times)]
     # Device 1 runs five steps and device 0 three: the five are the steps of the rank. What does not repeat has none.
     found = detect(RANGES.empty(), kernels(*training(3), *training(5, begin=7, gpu=1)))
     assert found["start_ns"].tolist() == [107 + 370 * i for i in range(5)]
@@ -91,10 +90,8 @@ def test_windows_and_steady_steps_keep_numbers() -> None:
     work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
     assert [15, 15, 12] == on_gpu(steps((0, 10), (10, 20), (20, 30)), work, calls).tolist()
     # The first call comes before all steps, the second step launches nothing, and rank 1 has kernels of its own.
-    both = [
-        pd.concat([calls, calls.assign(rank=1)]),
-        pd.concat([work, work.assign(rank=1, start_ns=work["start_ns"] + 100)]),
-    ]
+    later = work.assign(rank=1, start_ns=work["start_ns"] + 100)
+    both = pd.concat([calls, calls.assign(rank=1)]), pd.concat([work, later])
     of_two = pd.concat([steps((10, 13), (13, 20), (20, 30)), steps((0, 90)).assign(rank=1)], ignore_index=True)
     took = on_gpu(STEPS.make(of_two), KERNELS.make(both[1]), API_CALLS.make(both[0]))
     assert [32 - 20, -1, 47 - 35, 147 - 105] == took.fillna(-1).tolist()

@@ -244,9 +244,8 @@ def test_gaps_and_launch_delays_of_traces(name: str, profiles: Path) -> None:
     # On the truth's clock.
     truth = truth_of(profiles, "torch", name)
     capture = read(profiles / "torch" / name)
-    kernels, copies, calls = (
-        table.make(as_in_the_truth(capture, table.name, truth)) for table in (KERNELS, COPIES, API_CALLS)
-    )
+    of = (KERNELS, COPIES, API_CALLS)
+    kernels, copies, calls = (table.make(as_in_the_truth(capture, table.name, truth)) for table in of)
     idle = gaps.idle_gaps(kernels, copies, calls)
     for gpu, told in truth["devices"].items():
         own = idle.loc[idle["gpu"] == int(gpu), "dur_ns"]
@@ -259,8 +258,7 @@ def test_gaps_and_launch_delays_of_traces(name: str, profiles: Path) -> None:
         if len(found):
             delay, after = found["delay_ns"], found["delay_ns"] - found["api_ns"]
             began, ended = known["from_launch_start"], known["from_launch_end"]
-            assert [began[of] for of in ("mean", "median", "max")] == pytest.approx(
-                [delay.mean(), delay.median(), delay.max()], rel=1e-9
-            )
+            ours = [delay.mean(), delay.median(), delay.max()]
+            assert [began[of] for of in ("mean", "median", "max")] == pytest.approx(ours, rel=1e-9)
             assert [ended["mean"], ended["median"]] == pytest.approx([after.mean(), after.median()], rel=1e-9)
             assert ended["negative"] == (after < 0).sum() == found["queue_ns"].isna().sum()

@@ -46,18 +46,10 @@ def line(name: str, said: Labels, value: object, time: object = "") -> str:
 def page(gpus: int = 2, host: str = "node1", i: int = 0) -> list[str]:
     """The lines of a scrape: utilisation of 50 % and `i`, power, memory and the ratios."""
     text = []
-    for name, value in {
-        "DEV_GPU_UTIL": 50 + i,
-        "DEV_POWER_USAGE": 250.25 + i,
-        "DEV_ENFORCED_POWER_LIMIT": 400,
-        "DEV_GPU_TEMP": 60,
-        "DEV_FB_USED": 1024,
-        "DEV_FB_FREE": 3072,
-        "DEV_FB_RESERVED": 512,
-        "PROF_SM_ACTIVE": 0.5 + i / 1024,
-        "PROF_PIPE_TENSOR_ACTIVE": 0.25,
-        "PROF_DRAM_ACTIVE": 0.125,
-    }.items():
+    each = {"DEV_GPU_UTIL": 50 + i, "DEV_POWER_USAGE": 250.25 + i, "DEV_ENFORCED_POWER_LIMIT": 400, "DEV_GPU_TEMP": 60}
+    each |= {"DEV_FB_USED": 1024, "DEV_FB_FREE": 3072, "DEV_FB_RESERVED": 512, "PROF_SM_ACTIVE": 0.5 + i / 1024}
+    each |= {"PROF_PIPE_TENSOR_ACTIVE": 0.25, "PROF_DRAM_ACTIVE": 0.125}
+    for name, value in each.items():
         text += [f"# HELP DCGM_FI_{name} help.", f"# TYPE DCGM_FI_{name} gauge"]
         text += [line(f"DCGM_FI_{name}", labels(gpu, host), value) for gpu in range(gpus)]
     return text

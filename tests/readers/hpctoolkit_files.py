@@ -99,9 +99,8 @@ def _metrics(out: Bytes, metrics: Names, combine: Ways, pad: int) -> None:
         for k, (how, formula) in enumerate(combine):
             (written,) = out.texts(formula)
             stats = [_stat(i, j, k, len(combine)) for j in range(len(of))]
-            sums += b"".join(
-                struct.pack("<QQBxH4x", s, written, how, stat) + gap for s, stat in zip(of, stats, strict=True)
-            )
+            packed = (struct.pack("<QQBxH4x", s, written, how, stat) for s, stat in zip(of, stats, strict=True))
+            sums += b"".join(one + gap for one in packed)
         rows.append(struct.pack("<QQQHH4x", text, insts, out.put(sums), 4, 4 * len(combine)) + gap)
     first = out.put(b"".join(rows))
     sizes = (32 + pad, 16 + pad, 24 + pad)
@@ -158,10 +157,9 @@ def _contexts(out: Bytes, roots: Roots, listed: _Lists, pad: int) -> None:
     for context in reversed(every(roots)):
         raw = b"".join(_context(c, *arrays[id(c)], listed) for c in context.children)
         arrays[id(context)] = (len(raw), out.put(raw) if raw else 0)
-    rows = b"".join(
-        struct.pack("<QQIHxxQ", *arrays[id(r)], r.node, r.at_entry or 0, listed.text[r.name or ""]) + bytes(pad)
-        for r in roots
-    )
+    ends = [(r.node, r.at_entry or 0, listed.text[r.name or ""]) for r in roots]
+    packed = (struct.pack("<QQIHxxQ", *arrays[id(r)], *end) for r, end in zip(roots, ends, strict=True))
+    rows = b"".join(one + bytes(pad) for one in packed)
     struct.pack_into("<QHB", out.data, start, out.put(rows), len(roots), 32 + pad)
     out.section(3, start)
 

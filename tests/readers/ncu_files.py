@@ -86,10 +86,8 @@ def details(path: Path, *launches: Measured, **layout: Any) -> Path:
     rows: list[list[str | None]] = [[*lead, *METRIC, *(([*RULE, *SPEEDUP]) if has_rules else ())]]
     for launch in launches:
         cells = [launch.cells()[c] for c in lead]
-        rows += [
-            [*cells, "Section", name, unit, text, *([None] if has_rules else [])]
-            for name, (unit, text) in launch.metrics.items()
-        ]
+        end = [None] if has_rules else []
+        rows += [[*cells, "Section", name, *shown, *end] for name, shown in launch.metrics.items()]
         # Beside rules, the rows of metrics stop early with an empty cell.
         rows += [[*cells, "Section", "", "", "", *rule] for rule in launch.rules]
     return _write(path, rows, **layout)
@@ -107,9 +105,8 @@ def _write(
     encoding: str = "utf-8",
 ) -> Path:
     """Write log lines and rows; without `end` no line break follows the last, so that a cut always shows."""
-    lines = [
-        ",".join("" if cell is None else f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) for row in rows
-    ]
+    quoted = (["" if cell is None else f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row] for row in rows)
+    lines = [",".join(cells) for cells in quoted]
     printed = newline.join([*log, *lines[:-1], *between, lines[-1]]) + (newline if end else "")
     path.write_bytes((("\ufeff" if bom else "") + printed).encode(encoding))
     return path

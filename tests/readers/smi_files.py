@@ -13,29 +13,9 @@ import pandas as pd
 from perfkit.profile import Profile
 from perfkit.readers import nvidia_smi
 
-UNITS = {
-    "Date": "YYYYMMDD",
-    "Time": "HH:MM:SS",
-    "gpu": "Idx",
-    "pwr": "W",
-    "gtemp": "C",
-    "mtemp": "C",
-    "sm": "%",
-    "mem": "%",
-    "enc": "%",
-    "mclk": "MHz",
-    "pclk": "MHz",
-    "pviol": "%",
-    "tviol": "bool",
-    "fb": "MB",
-    "bar1": "MB",
-    "ccpm": "MB",
-    "sbecc": "errs",
-    "dbecc": "errs",
-    "pci": "errs",
-    "rxpci": "MB/s",
-    "txpci": "MB/s",
-}
+UNITS = {"Date": "YYYYMMDD", "Time": "HH:MM:SS", "gpu": "Idx", "pwr": "W", "gtemp": "C", "mtemp": "C", "tviol": "bool"}
+UNITS |= {"mclk": "MHz", "pclk": "MHz", "rxpci": "MB/s", "txpci": "MB/s", "fb": "MB", "bar1": "MB", "ccpm": "MB"}
+UNITS |= {"sbecc": "errs", "dbecc": "errs", "pci": "errs"}  # all others are in %
 COLUMNS = ("gpu", "pwr", "gtemp", "mtemp", "sm", "mem", "mclk", "pclk")
 FIELDS = ("timestamp", "index", "name", "utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu")
 
@@ -56,10 +36,8 @@ def dmon(path: Path, *rows: Sequence[str], columns: Sequence[str] = COLUMNS, eve
     The mark is glued to a date, as dmon does.
     """
     glued = mark.strip() if columns[0] in ("Date", "Time") else mark
-    header = [
-        glued + " ".join(f"{word:>6}" for word in words).lstrip() + " "
-        for words in (columns, [UNITS.get(name, "%") for name in columns])
-    ]
+    of_both = columns, [UNITS.get(name, "%") for name in columns]
+    header = [glued + " ".join(f"{word:>6}" for word in words).lstrip() + " " for words in of_both]
     lines: list[str] = []
     for i, row in enumerate(rows):
         lines += header if i % every == 0 else []
@@ -70,11 +48,8 @@ def dmon(path: Path, *rows: Sequence[str], columns: Sequence[str] = COLUMNS, eve
 
 def ticks(count: int = 6, gpus: int = 2) -> list[Sequence[str]]:
     """Rows of `gpus` GPUs whose power rises by 1 W each tick from 600 W, GPU 1 drawing 100 W less; no memory sensor."""
-    return [
-        (str(gpu), str(600 + tick - 100 * gpu), "63", "-", "100", "10", "2619", "1980")
-        for tick in range(count)
-        for gpu in range(gpus)
-    ]
+    each = ((tick, gpu) for tick in range(count) for gpu in range(gpus))
+    return [(str(gpu), str(600 + tick - 100 * gpu), "63", "-", "100", "10", "2619", "1980") for tick, gpu in each]
 
 
 def query(path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, between: str = ", ") -> Path:
@@ -85,11 +60,8 @@ def query(path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, bet
 def moments(count: int = 4, gpus: int = 2) -> list[Sequence[str]]:
     """Rows of `gpus` GPUs at 2026/01/01 00:00:00.250 and every second after: 90, 91, ... % busy."""
     rest = ("1024 MiB", "300.50 W", "60")
-    return [
-        (f"2026/01/01 00:00:{second:02d}.250", str(gpu), "NVIDIA A100", f"{90 + second} %", *rest)
-        for second in range(count)
-        for gpu in range(gpus)
-    ]
+    each = ((second, gpu) for second in range(count) for gpu in range(gpus))
+    return [(f"2026/01/01 00:00:{s:02d}.250", str(gpu), "NVIDIA A100", f"{90 + s} %", *rest) for s, gpu in each]
 
 
 def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:

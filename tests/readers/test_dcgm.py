@@ -12,7 +12,6 @@ import pytest
 from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, page, scrape, series, stored, ticks
 from real import truth_of
 
-import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import dcgm
@@ -45,13 +44,14 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
     assert any("no time stamps" in note for note in profile.notes)
     # Names and numbers of fields are NVIDIA's (facts §1).
     by_id = {field.number: (field.short, field.metric) for field in FIELDS if field.number}
-    assert ("GRACT", "graphics_active_frac") == by_id[1001]
-    assert ("SMACT", "sm_active_frac") == by_id[1002]
-    assert ("SMOCC", "sm_occupancy_frac") == by_id[1003]
-    assert ("TENSO", "tensor_active_frac") == by_id[1004]
-    assert ("DRAMA", "dram_active_frac") == by_id[1005]
-    assert ("NVLTX", "nvlink_tx_bytes_per_s") == by_id[1011]
-    assert ("NVLRX", "nvlink_rx_bytes_per_s") == by_id[1012]
+    known = {1001: ("GRACT", "graphics_active_frac"), 1002: ("SMACT", "sm_active_frac")}
+    known |= {
+        1003: ("SMOCC", "sm_occupancy_frac"),
+        1004: ("TENSO", "tensor_active_frac"),
+        1005: ("DRAMA", "dram_active_frac"),
+    }
+    known |= {1011: ("NVLTX", "nvlink_tx_bytes_per_s"), 1012: ("NVLRX", "nvlink_rx_bytes_per_s")}
+    assert known.items() <= by_id.items()
     assert len({field.number for field in FIELDS if field.number}) == sum(field.number > 0 for field in FIELDS)
     assert {field.metric for field in FIELDS} - {REASONS} <= set(METRICS)
     for column, cell, metric, expected in [
@@ -59,10 +59,8 @@ def test_rows_fields_units_and_reasons(tmp_path: Path) -> None:
         *(("TOTEC", "319159391", "energy_j", 319159.391), ("FBUSD", "4845", "memory_used_bytes", 4845 * 2**20)),
         *(("GPUTL", "100", "gpu_busy_frac", 1), ("DRAMA", "1.000", "dram_active_frac", 1)),
         ("PCITX", "33011804.000", "pcie_tx_bytes_per_s", 33011804),
-        *(
-            ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
-            ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
-        ),
+        ("TXTPT", "33011", "pcie_tx_bytes_per_s", 33011000),
+        ("NBWLT", "200", "nvlink_bytes_per_s", 200 * 1000 * 1024),
         *(("EPLMT", "700.000", "power_limit_w", 700), ("XIDER", "0", "xid_count", 0)),
         ("PVIOL", "1500000000", "power_violation_ns", 1.5e9),
     ]:
@@ -330,12 +328,6 @@ def test_hosts_instances_and_uuids(tmp_path: Path) -> None:
     assert "2 hosts, which are ranks in the order of their names" in profile.notes
     every = " ".join([*profile.notes, *(profile.table(t).to_string() for t in ("SAMPLES", "DEVICES", "CAPTURE"))])
     assert "node" not in every.replace(str(tmp_path), "")
-    # Two scrapes in a folder are two ranks, as every other profile.
-    (tmp_path / "run").mkdir()
-    for i in range(2):
-        scrape(tmp_path / "run" / f"node{i}.prom", *page(i=i))
-    busy = perfkit.load(tmp_path / "run").samples.query("metric == 'gpu_busy_frac' and gpu == 0")
-    assert {0: 0.5, 1: 0.51} == dict(zip(busy["rank"], busy["value"], strict=True))
     part = labels(GPU_I_PROFILE="1g.5gb", GPU_I_ID="13")  # it has the labels of its GPU, too
     text = [line("DCGM_FI_PROF_DRAM_ACTIVE", told, value) for told, value in ((labels(), 0.5), (part, 0.75))]
     assert [0.5] == values(scraped(tmp_path, *text), "dram_active_frac")
@@ -392,9 +384,8 @@ def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
         text = [line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60) for gpu in ("0", number)]
         profile = scraped(tmp_path, *text)
         assert [60] == values(profile, "temperature_c")
-        assert any(
-            note.startswith("series of GPUs with a number that cannot be are left out (1") for note in profile.notes
-        )
+        words = "series of GPUs with a number that cannot be are left out (1"
+        assert any(note.startswith(words) for note in profile.notes)
     # Such times would move the start of the whole recording.
     for time in ["1e30", "1" + "0" * 40, "-1e18", "5", "1e999999999"]:
         times = [1_700_000_000_000, 1_700_000_001_000, time]
@@ -470,9 +461,8 @@ def test_unusable_answers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ReadError, match=f"gpus.json: .*{finding}"):
             dcgm.read(path)
         labelled = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "metric": "values", "result": "value"}
-        assert [60] == values(
-            dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")]))), "temperature_c"
-        )
+        profile = dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")])))
+        assert [60] == values(profile, "temperature_c")
 
 
 def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """HPCToolkit databases: what is claimed, the tables by values made by hand, and what is damaged or cut."""
 
-import random
 import struct
 import tracemalloc
 from pathlib import Path
@@ -143,7 +142,7 @@ def test_units_sums_and_stalls(tmp_path: Path) -> None:
     # Of two threads of 3 s each only the plain sum is taken; values are stored under the first of the ways.
     for ways, found in [
         ([(0, "$$"), (1, "$$"), (0, "($$^2)")], [("CPUTIME", 6.0)]),
-        *(([(1, "$$"), (0, "$$")], []), ([(0, "($$^2)"), (0, "$$")], [])),
+        *(([(1, "$$"), (0, "$$")], []), ([(0, "($$^2)"), (0, "$$")], []), ([(1, "$$")], [])),
     ]:
         told = [Thread(values={(1, "CPUTIME (sec)"): 3.0})] * 2
         profile = read(tmp_path, MAIN, threads=told, combine=ways)
@@ -152,9 +151,7 @@ def test_units_sums_and_stalls(tmp_path: Path) -> None:
     for spelling in ["GINS:STL_{}", "GCYCLES:STL:{}"]:
         names = [spelling.format(reason) for reason in ("GMEM", "IDEP", "ANY", "NONE")]
         names += ["GCYCLES:STL", "GCYCLES:ISU:VEC"]
-        values = {(node, names[0]): v for node, v in ((1, 10.0), (2, 10.0), (3, 6.0))} | {
-            (1, n): 5.0 for n in names[1:]
-        }
+        values = {(1, n): 5.0 for n in names[1:]} | {(1, names[0]): 10.0, (2, names[0]): 10.0, (3, names[0]): 6.0}
         tree = entry(1, "main thread", line(2, "a.cu", 1, line(3, "b.cu", 2)))
         table = read(tmp_path, tree, metrics=names, threads=[Thread(values=values)]).table("STALLS")
         expected = [(-1, 1, "idep", 5.0), (-1, 2, "gmem", 4.0), (-1, 3, "gmem", 6.0)]
@@ -296,9 +293,7 @@ def test_databases_beside_others_and_measurements(tmp_path: Path) -> None:
     folder = measured(tmp_path / "alone" / "hpctoolkit-app-measurements")
     assert not hpctoolkit.sniff(folder)
     for given in (folder, folder.parent):
-        with pytest.raises(
-            ReadError, match=r"-measurements: these are HPCToolkit's measurements.*`hpcprof -o DATABASE"
-        ):
+        with pytest.raises(ReadError, match=r"-measurements: these are HPCToolkit's measurements.*`hpcprof -o DATA"):
             perfkit.load(given)
 
 
@@ -336,8 +331,6 @@ def test_files_that_are_empty_cut_or_of_another_kind_or_version(name: str, tmp_p
     whole, other = path.read_bytes(), (tmp_path / FILES[FILES.index(name) - 1]).read_bytes()
     path.write_bytes(b"")  # copying over a slow link, or a limit on file sizes, leaves such files
     assert f"{path}: the file is empty (0 bytes). {AGAIN}" == error(tmp_path)
-    path.write_bytes(whole[: len(whole) - 20])
-    assert error(tmp_path).startswith(f"{path}: ")
     path.write_bytes(whole[:-4])
     assert f"{path}: the file ends with {whole[-12:-4]!r}, not {whole[-8:]!r}: it is cut. {AGAIN}" == error(tmp_path)
     # A file that lost a part in its middle still has its footer: its sections tell.
@@ -466,26 +459,10 @@ def test_values_and_traces_that_lead_nowhere(tmp_path: Path) -> None:
         patch = Patch(made.sample(tmp_path) / "trace.db")
         patch.set(form, patch.get("Q", patch.section(0)) + at, value)
         assert f"trace.db: {words}" in error(tmp_path)
+    patch = Patch(made.sample(tmp_path) / "trace.db")
+    patch.set("Q", patch.section(0) + 24, 0)
+    assert f"trace.db: the traces last from {T0} to 0 ns. " in error(tmp_path)
     for time, words in ((2000, "not in order of time"), (-1, "before the first or after the last")):
         patch = Patch(made.sample(tmp_path) / "trace.db")
         patch.set("Q", patch.get("Q", patch.get("Q", patch.section(0)) + 8), made.T0 + time)
         assert words in error(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["meta.db", "profile.db", "trace.db"])
-def test_chance_damage_is_read_or_refused(name: str, tmp_path: Path) -> None:
-    path = made.sample(tmp_path) / name
-    whole, chance = path.read_bytes(), random.Random(1)
-    said = []
-    for _ in range(40):
-        at = chance.randrange(len(whole) - 8)
-        replacement = chance.choice([b"\xff" * 8, bytes(8), chance.randbytes(8), struct.pack("<Q", at)])
-        path.write_bytes(whole[:at] + replacement + whole[at + 8 :])
-        try:
-            profile = hpctoolkit.read(tmp_path)
-            for table in profile.loaders:
-                profile.table(table)
-        except ReadError as e:
-            said.append(str(e))
-    assert 0 < len(said) < 40
-    assert all(message.startswith(f"{tmp_path}") for message in said)

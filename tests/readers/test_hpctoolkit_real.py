@@ -12,8 +12,6 @@ import pandas as pd
 import pytest
 from real import truth_of
 
-import perfkit
-from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
 
@@ -185,23 +183,7 @@ def test_hatchet_agrees_where_it_reads(profiles: Path) -> None:
     np.testing.assert_array_equal(inclusive, theirs["time"].reindex(ours.index))
 
 
-@every_database
-def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
-    path = profiles / "hpctoolkit" / name
-    for _ in range(2):
-        run = perfkit.load(path)
-        for table in read(path).loaders:
-            pd.testing.assert_frame_equal(read(path).table(table), run.table(table), check_exact=True)
-        assert read(path).missing == run.missing
-
-
 @pytest.mark.parametrize(("name", "taken"), [(GPU, "66.7 %"), (LEO, "92.3 %")])
 def test_sample_coverage_is_said(taken: str, database: Profile) -> None:
     (note,) = database.notes  # nothing else is to be said, so the metrics add up
     assert note.startswith(f"{taken} of the expected samples")
-
-
-def test_a_database_without_its_values(profiles: Path) -> None:
-    path = profiles / "hpctoolkit" / "hpctoolkit-dlrm-gpu-PARTIAL-database"  # repositories leave out large files
-    with pytest.raises(ReadError, match=r"PARTIAL-database.profile\.db: the database lacks this file\. Copy"):
-        perfkit.load(path)

@@ -72,7 +72,7 @@ TABLES = files.table() + files.table("reduce_scatter_perf", ranks=16) + files.ta
 DEVICES = [*files.devices(4, group="Group  0 "), *files.devices(4, group="Group  1 ")]
 SPLIT = ["# nThread 1 nGpus 1 ", "# Using devices", *DEVICES, *files.header()]
 SPLIT += [start(8, 2) + half(("613.3", "218.85", "328.27", 0)) * 2, *files.FOOTER]  # busbw = 1.5 algbw, of four ranks
-NO_LIST = [*files.header(), ROWS[0], *files.FOOTER]
+NO_LIST, FIVE = [*files.header(), ROWS[0], *files.FOOTER], half(("5.00", "0.00", "0.00", 0))
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,10 @@ NO_LIST = [*files.header(), ROWS[0], *files.FOOTER]
         ),
         pytest.param(SPLIT, {"ranks": [4] * 2}, id="NCCL_TESTS_SPLIT runs groups at once: the ranks of its own"),
         pytest.param(NO_LIST, {"ranks": [None] * 2}, id="0.00 GB/s tell no ranks"),
-        *(
-            (inside(start(8, 2) + half((time, "0.00", "0.00", 0)) * 2), {"dur_ns": [None] * 2})
-            for time in ("N/A", "-nan")
-        ),
+        *((inside(start(8, 2) + half((time, "0", "0", 0)) * 2), {"dur_ns": [None] * 2}) for time in ("N/A", "-nan")),
         pytest.param(files.table("hypercube_perf"), {"operation": [None] * 6}, id="a program nobody knows"),
         # Messages of 0 bytes or of an unknown element type do not tell a collective.
-        *(
-            (gathering(row + half(("5.00", "0.00", "0.00", 0)) * 2), {"operation": [None] * 2})
-            for row in (start(0, 0), start(4096, 1024, "int7"))
-        ),
+        *((gathering(row + FIVE * 2), {"operation": [None] * 2}) for row in (start(0, 0), start(4096, 1024, "int7"))),
     ],
 )
 def test_a_table_says(lines: list[str], expected: dict[str, list[Any]], tmp_path: Path) -> None:
@@ -119,13 +113,11 @@ NO_ROOT, ROOT = "{size:>12}  {count:>12}   float     sum", "{size:>12}  {count:>
 NOISE = ["", "UCX  WARN  something", "12 of 13 things", "   --------", "[1234567.89] error"]
 PREFIXES = (TAG, " 0: ", "0: ", "[0] ", "node-7: ", "Thu Jan 30 10:11:12 2025[1,0]<stdout>:", "> ")
 HOSTS = ("node0", "ip-10-0-0-1", "x3006c0s1b1n0")
+EACH = (*files.MEASURED, *files.PER_ITERATION)
 LAYOUTS = {
     "2.10": old(("time", "algbw", "busbw", "error"), *halves(NO_ROOT, "2e-07")),
     "2.13": files.old_table(ROWS),
-    "-I 1": files.old_table(
-        halves(ROOT, 0, "1.00", "2.00", "1.9", "3.1"),
-        above=files.header(measured=(*files.MEASURED, *files.PER_ITERATION)),
-    ),
+    "-I 1": files.old_table(halves(ROOT, 0, "1.00", "2.00", "1.9", "3.1"), above=files.header(measured=EACH)),
     "-S 1": files.old_table(files.rows(after="  2025-01-31 12:00:00"), above=files.header(after="          timestamp")),
     "trailing blanks": files.old_table(files.rows(after="   ")),
     "clock before lines": [f"10:11:{second:02d} [1,0]: {line}" for second, line in enumerate(files.table())],
@@ -144,9 +136,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize(("lines", "prefix", "links"), [row[1:] for row in AROUND], ids=[row[0] for row in AROUND])
-def test_what_stands_around_the_measurements_changes_nothing(
-    lines: list[str], prefix: str, links: list[str], tmp_path: Path
-) -> None:
+def test_what_stands_around_changes_nothing(lines: list[str], prefix: str, links: list[str], tmp_path: Path) -> None:
     profile = read(tmp_path, lines, prefix)
     assert profile.table("COLLECTIVES").equals(read(tmp_path, files.table()).table("COLLECTIVES"))
     assert links == profile.table("LINKS")["transport"].tolist()
@@ -167,9 +157,8 @@ def test_devices_of_the_first_node_and_failed_runs(tmp_path: Path) -> None:
     profile = read(tmp_path, failed(inside(files.said("Bootstrap : Using eth0"))))
     assert ["COLLECTIVES", "LINKS"] == [m.table for m in profile.missing]
     error = "Test NCCL failure common.cu:1005 'remote process exited or there was a network error / '"
-    assert {f"the run failed: {error}", "all_reduce_perf: no rows: the run ended before its first result"} <= {
-        *profile.notes
-    }
+    ended = "all_reduce_perf: no rows: the run ended before its first result"
+    assert {f"the run failed: {error}", ended} <= {*profile.notes}
     reported = read_report(tmp_path, results=[], errors=["remote process exited"])
     assert "COLLECTIVES" not in reported.loaders
     assert "the run failed: remote process exited" in reported.notes
@@ -193,9 +182,8 @@ def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
         ("reduce", 4096, {"root": 3}, "10.00", 0),
     ]:
         checked = "N/A" if (expected, in_place) == ("all_reduce", "N/A") else 0
-        row = start(size, 1024, **columns) + "".join(
-            half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place)
-        )
+        halves = "".join(half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place))
+        row = start(size, 1024, **columns) + halves
         path = files.written(tmp_path / "run.txt", files.old_table([row]))
         assert {expected} == set(nccl.read(path).table("COLLECTIVES")["operation"])
     # The command, else the file's name, chooses among the collectives that the rows can be of, and no other.
@@ -289,11 +277,7 @@ LACKING = {
     "no checks": (old(ERROR[:3], start(8, 2, root=None) + "  1.00  0.00  0.00" * 2), 2, (UNCHECKED,)),
     "short": (SHORT, 12, ("all_reduce_perf, all_gather_perf: sizes end below 26549638485 bytes, for lack of memory",)),
     "not whole": (TORN, 2, ("2 rows that are not whole are left out (line 19 first)",)),
-    "no header": (
-        [*files.table(), *SECOND],
-        6,
-        (f"all_gather_perf: 3 rows without a header are left out (line {AFTER} ",),
-    ),
+    "no header": ([*files.table(), *SECOND], 6, (f"gather_perf: 3 rows without a header are left out (line {AFTER} ",)),
     "no list": (NO_LIST, 2, ("the number of ranks is unknown",)),
     # What was measured before a failure stays, with the note that the table has no summary.
     "failed": (failed(files.table()), 6, ("ends after 3 rows without a summary", "the run failed: Test NCCL failure")),

@@ -171,9 +171,7 @@ def test_ids_and_sizes_that_are_none_are_missing(tmp_path: Path, with_module: An
     assert 4 == sum("is no whole number" in note or "that are no whole number" in note for note in profile.notes)
 
 
-def test_what_the_library_prints_is_not_shown(
-    tmp_path: Path, with_module: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_library_prints_is_hidden(tmp_path: Path, with_module: Any, capfd: pytest.CaptureFixture[str]) -> None:
     with_module([SAXPY])
     module = tmp_path / "module" / "ncu_report.py"
     noise = "import os\nos.write(1, b'WARNING one')\nos.write(2, b'WARNING two')\nprint('three')\n"  # past Python, too
@@ -389,13 +387,3 @@ def test_pages_that_are_none_or_changed(profiles: Path, tmp_path: Path) -> None:
     path.write_text(page.replace('"8.6"', '"8,6"'))
     assert '"8,6"' in path.read_text()
     assert 84_480.0 in ncu.read(path).table("LAUNCHES")["dur_ns"].tolist()
-
-
-@every_report
-def test_a_cut_report_is_an_error(name: str, profiles: Path, tmp_path: Path) -> None:
-    content = (profiles / "ncu" / f"{name}.ncu-rep").read_bytes()
-    path = tmp_path / "cut.ncu-rep"
-    for part in (0.5, 0.9):  # no module is needed to see it
-        path.write_bytes(content[: int(len(content) * part)])
-        with pytest.raises(ReadError, match=r"cut\.ncu-rep: the report is cut"):
-            ncu.read(path)

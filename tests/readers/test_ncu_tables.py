@@ -119,13 +119,8 @@ def test_time_and_operations_of_the_tensor_pipe(tmp_path: Path) -> None:
     path = files.raw(tmp_path / "none.csv", files.Measured(stopped))
     assert files.read(path).table("LAUNCHES")["dur_ns"].isna().all()
     # 512 FLOP an instruction on V100; elsewhere only none is known, up to Hopper.
-    for cc, instructions, expected in [
-        ("7.0", 10, 5120.0),
-        ("8.0", 10, math.nan),
-        ("8.0", 0, 0.0),
-        ("9.0", 0, 0.0),
-        ("10.0", 0, math.nan),
-    ]:
+    known = ("7.0", 10, 5120.0), ("8.0", 10, NAN), ("8.0", 0, 0.0), ("9.0", 0, 0.0), ("10.0", 0, NAN)
+    for cc, instructions, expected in known:
         metrics = {"sm__inst_executed_pipe_tensor.sum": ("inst", str(instructions))}
         assert expected == pytest.approx(files.one(tmp_path, metrics, cc=cc)["tensor_flops"], nan_ok=True)
     counts = [tensor(src_fp16_dst_fp32_sparsity_off=5, src_fp16_dst_fp32_sparsity_on=on) for on in (0, 7)]

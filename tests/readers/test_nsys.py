@@ -178,9 +178,7 @@ OTHER_TYPES = {
         *(("GPU_METRICS", "value", "SAMPLES"), ("StringIds", "id", "KERNELS")),
     ],
 )
-def test_columns_of_another_type_or_there_twice_are_refused_by_name(
-    folder: Path, stored: str, column: str, table: str
-) -> None:
+def test_columns_of_another_type_or_there_twice_are_named(folder: Path, stored: str, column: str, table: str) -> None:
     file = folder / f"{stored}{folder.suffix}"
     rows = made.stored(file)
     for other in OTHER_TYPES.values():

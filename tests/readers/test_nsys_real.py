@@ -4,15 +4,12 @@
 """
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from real import HOST_ONLY, WITH_KERNELS, truth_of
 
@@ -183,27 +180,6 @@ def test_gpus_peers_correlations_and_depths_of_real_captures(profiles: Path) -> 
     assert expected == {name: depth.loc[name].tolist() for name in expected}
     for _, rows in frame.groupby(["thread", "domain"], observed=True):
         assert set(range(rows["depth"].max() + 1)) == set(rows["depth"])
-
-
-@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_an_arrowdir_is_read_like_the_parquetdir(new: Callable[..., Any], profiles: Path, tmp_path: Path) -> None:
-    source = profiles / "nsys" / "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir"
-    for file in source.glob("*.parquet"):
-        table = pq.read_table(file)
-        with new(str(tmp_path / f"{file.stem}.arrow"), table.schema) as writer:
-            writer.write_table(table)
-    for table in set(TABLES) - {"CAPTURE"}:
-        pd.testing.assert_frame_equal(read(source).table(table), nsys.read(tmp_path).table(table), check_exact=True)
-
-
-@pytest.mark.parametrize("name", CAPTURES)
-def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
-    path = profiles / "nsys" / name
-    for _ in range(2):
-        run = perfkit.load(path)
-        for table in set(TABLES) - {"CAPTURE"}:
-            pd.testing.assert_frame_equal(read(path).table(table), run.table(table), check_exact=True)
-    assert not list(path.parent.glob("*-journal")) + list(path.parent.glob("*-wal")) + list(path.parent.glob("*-shm"))
 
 
 @pytest.mark.parametrize(("name", "words"), BROKEN.items())

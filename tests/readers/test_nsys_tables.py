@@ -32,13 +32,8 @@ def test_kernels_are_read(write: Write, tmp_path: Path) -> None:
     assert [pid, -1] == values(profile.table("KERNELS"), "process")
     assert [[pid, tid]] == values(profile.table("API_CALLS"), "process", "thread")
     # Nodes of a graph, of whatever id, are marked and share the correlation of its launch.
-    nodes = (
-        0,
-        5,
-        1 << 62,
-        -(1 << 63) if write is made.sqlite else 1 << 63,
-        None,
-    )  # SQLite has no 2**63; NULL: no graph
+    # SQLite has no 2**63; NULL: no graph.
+    nodes = 0, 5, 1 << 62, -(1 << 63) if write is made.sqlite else 1 << 63, None
     rows = [made.kernel(i, i + 1, graphNodeId=node, correlationId=9) for i, node in enumerate(nodes)]
     frame = made.table(tmp_path, "KERNELS", *rows, write=write)
     assert [[True, 9]] * 4 + [[False, 9]] == values(frame, "in_graph", "correlation")
@@ -46,9 +41,8 @@ def test_kernels_are_read(write: Write, tmp_path: Path) -> None:
 
 def test_names_and_processes_of_kernels(tmp_path: Path) -> None:
     # Every CUTLASS kernel has the short name Kernel; where the demangled name is NULL, the short one is taken.
-    full = [
-        f"void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_{t}_nn_align4>(T1::Params)" for t in ("64x64", "128x64")
-    ]
+    name = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_{}_nn_align4>(T1::Params)"
+    full = [name.format(tile) for tile in ("64x64", "128x64")]
     rows = [*(made.kernel(i, i + 1, n) for i, n in enumerate(full)), made.kernel(5, 6, None, shortName="plain")]
     frame = made.table(tmp_path, "KERNELS", *rows)
     assert [*full, "plain"] == frame["full_name"].tolist()
@@ -103,10 +97,8 @@ def test_names_are_the_texts_of_their_ids(write: Write, case: str, tmp_path: Pat
 @every_form
 def test_what_is_null_or_beyond_64_bits_is_impossible(write: Write, tmp_path: Path) -> None:
     # A row without a start or an end gets -1 ns, and no start of the capture's.
-    for table in ["KERNELS", "COPIES", "API_CALLS", "OS_CALLS"]:
-        work = {"KERNELS": made.kernel, "COPIES": made.copy, "API_CALLS": made.call, "OS_CALLS": made.system_call}[
-            table
-        ]
+    writers = made.kernel, made.copy, made.call, made.system_call
+    for table, work in zip(("KERNELS", "COPIES", "API_CALLS", "OS_CALLS"), writers, strict=True):
         rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
         frame = made.handed_on(tmp_path, table, *rows, write=write)
         assert [[-(2**63), -1], [50, -1], [50, 10]] == sorted(values(frame, "start_ns", "dur_ns"))
@@ -188,9 +180,8 @@ def test_kinds_bytes_and_peers_of_copies(tmp_path: Path) -> None:
     assert [0] == values(nsys.read(path).table("COPIES"), "bytes")
     # Whichever side ran the copy, the peer is the other one; copies within a device have none.
     sides = {"srcDeviceId": 0, "dstDeviceId": 3}
-    rows = [
-        made.copy(i, 9, kind=kind, deviceId=gpu, **sides) for i, (kind, gpu) in enumerate([(10, 0), (10, 3), (8, 0)])
-    ]
+    on = enumerate([(10, 0), (10, 3), (8, 0)])
+    rows = [made.copy(i, 9, kind=kind, deviceId=gpu, **sides) for i, (kind, gpu) in on]
     frame = nsys.read(made.sqlite(tmp_path / "peers", {made.MEMCPY: rows})).table("COPIES")
     assert [[0, -1], [0, 3], [3, 0]] == sorted(values(frame, "gpu", "peer_gpu"))
 
@@ -357,6 +348,7 @@ def test_depth_is_that_of_brute_force(tmp_path: Path) -> None:
     assert max(expected) > 2
 
 
+THROUGHPUT = " [Throughput %]"
 SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "sm_active_frac": ("SM Active", "SMs Active [Throughput %]"),
     "dram_read_frac": ("DRAM Read Throughput", "DRAM Read Bandwidth [Throughput %]"),
@@ -365,9 +357,7 @@ SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "sm_issue_frac": ("SM Issue", "SM Issue [Throughput %]"),
     "pcie_rx_frac": ("PCIe RX Throughput", "PCIe RX Throughput [Throughput %]"),
     "compute_warps_in_flight_frac": ("Compute Warps In Flight", "Compute Warps in Flight [Throughput %]"),
-    "unallocated_warps_in_active_sms_frac": (
-        *("Unallocated Warps in Active SMs", "Unallocated Warps in Active SMs [Throughput %]"),
-    ),
+    "unallocated_warps_in_active_sms_frac": tuple(f"Unallocated Warps in Active SMs{of}" for of in ("", THROUGHPUT)),
     "gpc_clock_hz": ("GPC Clock Frequency", "GPC Clock Frequency [MHz]"),
     "sys_clock_hz": ("SYS Clock Frequency", "SYS Clock Frequency [MHz]"),
     # One quantity in several units stays several metrics, of which only % is a fraction.

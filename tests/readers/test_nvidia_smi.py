@@ -139,14 +139,9 @@ def test_logs_without_a_value_or_with_another_separator(tmp_path: Path) -> None:
         with pytest.raises(ReadError, match="separated by"):
             nvidia_smi.read(path)
     lacking = {m.table: m.record for m in smi.read(smi.dmon(tmp_path / "gpu.log", *smi.ticks())).missing}
-    metrics = (
-        "memory_used_bytes",
-        "memory_total_bytes",
-        "power_limit_w",
-        "throttled_power_frac",
-        "pcie_rx_bytes_per_s",
-    )
-    assert {"DEVICES", *(f"SAMPLES.{metric}" for metric in metrics)} == set(lacking)
+    metrics = ["memory_used_bytes", "memory_total_bytes", "power_limit_w", "throttled_power_frac"]
+    lacked = {"DEVICES", *(f"SAMPLES.{metric}" for metric in [*metrics, "pcie_rx_bytes_per_s"])}
+    assert lacked == set(lacking)
     assert "nvidia-smi -q -x -f gpus.xml" == lacking["SAMPLES.power_limit_w"]
     assert "nvidia-smi dmon -s pucvmet -o DT -f LOG" == lacking["SAMPLES.throttled_power_frac"]
     power = smi.read(smi.query(tmp_path / "gpu.csv", ("0", "1 W"), columns=("index", "power.draw [W]")))
@@ -172,45 +167,22 @@ def test_a_cut_last_line_and_what_nvidia_smi_says_are_notes(form: str, tmp_path:
 
 
 MIB = 2**20
-LOGS = [
-    f"nvidia-smi__nvidia-{name}__{state}__"
-    for name in (
-        *("geforce-rtx-2080-super__610.57.04", "geforce-rtx-4080-super__595.71.05"),
-        *("h100-80gb-hbm3__590.48.01", "h100-mig__590.48.01"),
-    )
-    for state in ("idle", "load")
-]
-DMON = [
-    "dmon_DT_pucet_2021.txt",
-    "dmon_nvenc_load.txt",
-    "dmon_pucvmet_gfx_470.txt",
-    *(f"{log}dmon.txt" for log in LOGS),
-]
+MACHINES = ["geforce-rtx-2080-super__610.57.04", "geforce-rtx-4080-super__595.71.05", "h100-80gb-hbm3__590.48.01"]
+MACHINES += ["h100-mig__590.48.01"]
+LOGS = [f"nvidia-smi__nvidia-{name}__{state}__" for name in MACHINES for state in ("idle", "load")]
+DMON = ["dmon_DT_pucet_2021.txt", "dmon_nvenc_load.txt", "dmon_pucvmet_gfx_470.txt"]
+DMON += [f"{log}dmon.txt" for log in LOGS]
 QUERIES = ["smi_query__power_only_fluidsGL.csv", "smi_query__rtx4090_training_run.csv"]
 QUERIES += [f"{log}query-gpu.csv" for log in LOGS]
 XML = ["a100-sxm4-v12", "gtx-1070-ti", "quadro-p2000-v12", "rtx-3060-v12", "rtx-3080-v13", "rtx-4000-sff-ada-v13"]
 OWN_SCRIPT = "xypp3__gpu_glasses__nvidia_smi_8gpu_custom.csv"  # in the form of a query, with time zones
 PROCESSES = [f"{log}{kind}" for log in (*LOGS[4:6], LOGS[7]) for kind in ("pmon.txt", "compute-apps.csv")]
-COLUMNS = {
-    "pwr": ("power_w", 1),
-    "gtemp": ("temperature_c", 1),
-    "mtemp": ("memory_temperature_c", 1),
-    "sm": ("gpu_busy_frac", 0.01),
-    "mem": ("memory_busy_frac", 0.01),
-    "enc": ("encoder_busy_frac", 0.01),
-    "dec": ("decoder_busy_frac", 0.01),
-    "jpg": ("jpeg_busy_frac", 0.01),
-    "ofa": ("ofa_busy_frac", 0.01),
-    "mclk": ("memory_clock_hz", 1e6),
-    "pclk": ("sm_clock_hz", 1e6),
-    "pviol": ("power_violation_frac", 0.01),
-    "tviol": ("thermal_violation_frac", 1),
-    "fb": ("memory_used_bytes", MIB),
-    "bar1": ("bar1_used_bytes", MIB),
-    "pci": ("pcie_replay_count", 1),
-    "rxpci": ("pcie_rx_bytes_per_s", 1e6),
-    "txpci": ("pcie_tx_bytes_per_s", 1e6),
-}
+COLUMNS = {"pwr": ("power_w", 1), "gtemp": ("temperature_c", 1), "mtemp": ("memory_temperature_c", 1)}
+COLUMNS |= {"sm": ("gpu_busy_frac", 0.01), "mem": ("memory_busy_frac", 0.01), "enc": ("encoder_busy_frac", 0.01)}
+COLUMNS |= {"dec": ("decoder_busy_frac", 0.01), "jpg": ("jpeg_busy_frac", 0.01), "ofa": ("ofa_busy_frac", 0.01)}
+COLUMNS |= {"mclk": ("memory_clock_hz", 1e6), "pclk": ("sm_clock_hz", 1e6), "pviol": ("power_violation_frac", 0.01)}
+COLUMNS |= {"tviol": ("thermal_violation_frac", 1), "fb": ("memory_used_bytes", MIB), "bar1": ("bar1_used_bytes", MIB)}
+COLUMNS |= {"pci": ("pcie_replay_count", 1), **{f"{way}pci": (f"pcie_{way}_bytes_per_s", 1e6) for way in ("rx", "tx")}}
 FIELDS = {
     "memory.total": ("memory_total_bytes", MIB),
     "memory.used": ("memory_used_bytes", MIB),

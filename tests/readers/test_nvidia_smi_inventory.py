@@ -9,17 +9,9 @@ from perfkit.errors import ReadError
 from perfkit.readers import nvidia_smi
 
 SECOND = 1_000_000_000
-SAID = {
-    "temperature_shutdown_c": 92.0,
-    "temperature_slowdown_c": 89.0,
-    "temperature_max_c": 85.0,
-    "temperature_c": 27.0,
-    "power_limit_w": 500.0,
-    "power_w": 67.03,
-    "gpu_busy_frac": 0.65,
-    "memory_used_bytes": 50 * 2.0**20,
-    "memory_total_bytes": 81920 * 2.0**20,
-}
+SAID = {"temperature_shutdown_c": 92.0, "temperature_slowdown_c": 89.0, "temperature_max_c": 85.0}
+SAID |= {"temperature_c": 27.0, "power_limit_w": 500.0, "power_w": 67.03, "gpu_busy_frac": 0.65}
+SAID |= {"memory_used_bytes": 50 * 2.0**20, "memory_total_bytes": 81920 * 2.0**20}
 MOMENTS = ("Thu Jan  1 00:00:02 2026", "Thu Jan  1 00:00:07 2026")
 
 

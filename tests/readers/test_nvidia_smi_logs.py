@@ -36,20 +36,12 @@ def test_units_gpus_and_ticks(tmp_path: Path) -> None:
     columns = ("gpu", "pwr", "gtemp", "sm", "pclk", "pviol", "tviol", "fb", "bar1", "rxpci", "txpci", "pci", "sbecc")
     row = ("0", "631", "63", "57", "1980", "29", "1", "2", "1", "3", "4", "5", "6")
     samples = smi.read(smi.dmon(tmp_path / "gpu.log", row, columns=columns)).table("SAMPLES")
-    assert {
-        "power_w": 631.0,
-        "temperature_c": 63.0,
-        "gpu_busy_frac": 0.57,
-        "sm_clock_hz": 1.98e9,
-        "power_violation_frac": 0.29,
-        "thermal_violation_frac": 1.0,  # a flag stays 1
-        "memory_used_bytes": 2097152.0,
-        "bar1_used_bytes": 1048576.0,  # MB are MiB
-        "pcie_rx_bytes_per_s": 3e6,
-        "pcie_tx_bytes_per_s": 4e6,
-        "pcie_replay_count": 5.0,
-        "ecc_corrected_lifetime_count": 6.0,
-    } == dict(zip(samples["metric"], samples["value"], strict=True))
+    expected = {"power_w": 631.0, "temperature_c": 63.0, "gpu_busy_frac": 0.57, "sm_clock_hz": 1.98e9}
+    # A flag stays 1, and MB are MiB.
+    expected |= {"power_violation_frac": 0.29, "thermal_violation_frac": 1.0, "memory_used_bytes": 2097152.0}
+    expected |= {"bar1_used_bytes": 1048576.0, "pcie_rx_bytes_per_s": 3e6, "pcie_tx_bytes_per_s": 4e6}
+    expected |= {"pcie_replay_count": 5.0, "ecc_corrected_lifetime_count": 6.0}
+    assert expected == dict(zip(samples["metric"], samples["value"], strict=True))
     # A log that lost its row of units is read with dmon's own, all of which are known.
     for field, unit in DMON.values():
         assert any(METRICS[field].endswith(suffix) and unit in units for suffix, units in UNITS.items()), field
@@ -87,9 +79,8 @@ def test_every_order_and_layout_reads_the_same(tmp_path: Path) -> None:
     for layout in LAYOUTS:
         random = np.random.default_rng(0)
         power, memory = random.integers(0, 900, 500), random.integers(0, 90_000, 500)
-        rows = [
-            (str(i % 4), str(p), str(m) if i % 7 else "-") for i, (p, m) in enumerate(zip(power, memory, strict=True))
-        ]
+        both = enumerate(zip(power, memory, strict=True))
+        rows = [(str(i % 4), str(p), str(m) if i % 7 else "-") for i, (p, m) in both]
         path = tmp_path / "gpu.log"
         path.write_text("\n".join(["# gpu   pwr   fb", "# Idx   W    MB", *(LAYOUTS[layout](row) for row in rows), ""]))
         profile = smi.read(path)
@@ -331,10 +322,8 @@ def power(path: Path, rows: list[tuple[float, str, float]], *, name: str = "name
 
 
 def test_which_gpu_a_row_is_of(tmp_path: Path) -> None:
-    for name, first, second, said in (
-        ("uuid", "B", "A", "numbered in the order in which they appear"),
-        ("name", "A100", "T4", "taken to be of 2 GPUs"),
-    ):
+    of_uuids = "uuid", "B", "A", "numbered in the order in which they appear"
+    for name, first, second, said in (of_uuids, ("name", "A100", "T4", "taken to be of 2 GPUs")):
         rows = [(t, told, w) for t in range(3) for told, w in ((first, 1), (second, 2))]
         profile = power(tmp_path / "g.csv", rows, name=name)
         assert ([1.0] * 3, [2.0] * 3) == (smi.values(profile, "power_w", 0), smi.values(profile, "power_w", 1))

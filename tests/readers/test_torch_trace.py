@@ -83,7 +83,13 @@ def test_blocks_of_any_size_give_the_same(
 
 def test_keys_marks_and_cuts(tmp_path: Path) -> None:
     sample = made.sample()
-    late = {"traceEvents": sample.pop("traceEvents"), "INFO": [{"id": 1}, {"ph": "x"}], "username": "u", **sample}
+    late = {
+        "inner": {"traceEvents": []},
+        "traceEvents": sample.pop("traceEvents"),
+        "INFO": [{"id": 1}, {"ph": "x"}],
+        "username": "u",
+        **sample,
+    }
     found = torch_trace.read(made.printed(tmp_path / "late.json", late))
     assert (0, "CUDA 12.4") == (found.rank, found.capture["tool_version"].iloc[0])
     assert made.BASE + 99_500 == found.capture["t0_unix_ns"].iloc[0]
@@ -104,18 +110,6 @@ def test_keys_marks_and_cuts(tmp_path: Path) -> None:
     rows, words = outcome(path)
     assert 1 == rows
     assert "30 bytes of what follows are dropped" in words
-    # Twenty random bytes over others give an error that names the file, or change a text; none is a note.
-    path = made.printed(tmp_path / "trace.json", made.sample())
-    whole = path.read_bytes()
-    dice = random.Random(5)
-    refused = 0
-    for _ in range(60):
-        place = dice.randrange(len(whole) - 20)
-        path.write_bytes(whole[:place] + dice.randbytes(20) + whole[place + 20 :])
-        rows, words = outcome(path)
-        assert words.startswith(f"{path}: ") if rows < 0 else CUT not in words
-        refused += rows < 0
-    assert refused > 55
 
 
 def test_one_pass_fills_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +163,9 @@ def test_values_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
         path.write_bytes(text.removesuffix(b"}") + tail)
         with pytest.raises(ReadError, match=words):
             torch_trace.read(path)
+    path.write_bytes(text.removesuffix(b"]}") + b", oops")
+    with pytest.raises(ReadError, match="an event is not JSON"):
+        torch_trace.read(path)
     path.write_bytes(text.replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000))  # deeper than can be followed
     with pytest.raises(ReadError, match="the trace is damaged"):
         torch_trace.read(path)
@@ -267,12 +264,6 @@ def test_other_json_is_not_claimed(tmp_path: Path) -> None:
         path.write_text(json.dumps(other))
         with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
             perfkit.load(path)
-    # Beside a trace it is no error, and a note names it.
-    path.write_text(json.dumps(OTHERS["execution trace"]))
-    made.printed(tmp_path / "trace.json", made.sample())
-    run = perfkit.load(tmp_path)
-    assert ["trace.json"] == [profile.path.name for profile in run.profiles]
-    assert any("left out what is no profile (other.json)" in note for note in run.notes)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
@@ -345,11 +336,8 @@ def test_times_and_clocks(tmp_path: Path) -> None:
     found = made.read(tmp_path, made.kernel("a", 1, -0.5), made.kernel("b", 2, 0))
     assert ["b"] == found.table("KERNELS")["full_name"].tolist()
     assert "events that end before they start are left out (1)" in found.notes
-    for header, version in [
-        ({"cuda_runtime_version": 12090}, "CUDA 12.9"),
-        ({"hip_runtime_version": 60443483}, "HIP 6.4"),
-        ({}, ""),
-    ]:
+    versions = ({"cuda_runtime_version": 12090}, "CUDA 12.9"), ({"hip_runtime_version": 60443483}, "HIP 6.4"), ({}, "")
+    for header, version in versions:
         capture = made.read(tmp_path, made.op("a", 1, 1), **header).capture  # PyTorch's own version is in no trace
         assert [("PyTorch profiler", version)] == rows(capture, "tool", "tool_version")
 

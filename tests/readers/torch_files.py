@@ -21,15 +21,8 @@ Write = Callable[[Path, Trace], Path]
 
 BASE = 1_700_000_000 * 10**9
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-DEVICE = {
-    "id": 0,
-    "name": "NVIDIA A100-SXM4-80GB",
-    "totalGlobalMem": 84990623744,
-    "warpSize": 32,
-    "numSms": 108,
-    "computeMajor": 8,
-    "computeMinor": 0,
-}
+DEVICE = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 84990623744, "warpSize": 32, "numSms": 108}
+DEVICE |= {"computeMajor": 8, "computeMinor": 0}
 
 
 def event(cat: str, name: str, ts: float, dur: float, pid: Any = 10, tid: Any = 11, **args: Any) -> Event:

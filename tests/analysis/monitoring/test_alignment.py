@@ -11,7 +11,6 @@ from frames import kernels, tuples
 from sampled import samples, together
 
 import perfkit
-from perfkit.analysis import monitoring
 from perfkit.analysis.monitoring.alignment import bins, clock_under_kernels
 from perfkit.errors import PerfkitError
 from perfkit.tables import KERNELS, SAMPLES
@@ -41,11 +40,7 @@ def test_the_clock_counts_where_a_kernel_runs() -> None:
 def test_clocks_that_do_not_meet_are_refused() -> None:
     hour, one = 3600 * 10**9, [1, 1]
     for drawn, gpu, why in (
-        (
-            samples(at=[hour, hour + 10], sm_clock_hz=one),
-            0,
-            r"has readings .* 1 h 0 min after the first kernel\. Check",
-        ),
+        (samples(at=[hour, hour + 10], sm_clock_hz=one), 0, r"readings .* 1 h 0 min after the first kernel\. Check"),
         (samples(every=10, sm_clock_hz=one), 3, "rank and gpu of both name the same devices"),
     ):
         with pytest.raises(PerfkitError, match=rf"\(rank 0 gpu 0\) .*{why}"):
@@ -128,10 +123,7 @@ def test_bins_by_following_every_nanosecond(seed: int) -> None:
             assert (len(each), sum(time in inside for time in times)) == (row["covered_ns"], row["count"])
             assert (min(each), max(each)) == (row["min"], row["max"])
             assert row["mean"] == pytest.approx(float(np.mean(each)), rel=1e-12)
-    shuffled = frame.sample(frac=1, random_state=1)
-    before = shuffled.copy()
-    pd.testing.assert_frame_equal(found, bins(shuffled, bins=7))
-    pd.testing.assert_frame_equal(before, shuffled)
+    pd.testing.assert_frame_equal(found, bins(frame.sample(frac=1, random_state=1), bins=7))
 
 
 def drawn_on_three(seed: int) -> pd.DataFrame:
@@ -140,15 +132,6 @@ def drawn_on_three(seed: int) -> pd.DataFrame:
         times = np.sort(random.choice(400, 25, replace=False)).tolist()
         of_gpu.append(sampled_at(*zip(times, random.random(25).tolist(), strict=True), gpu=gpu))
     return both(*of_gpu)
-
-
-@pytest.mark.parametrize("number", [1, 3, 10, 1000])
-def test_bins_add_up_to_the_whole(number: int) -> None:
-    frame = drawn_on_three(0)
-    found, whole = bins(frame, bins=number), monitoring.summary(frame)
-    parts = found.assign(sum=found["mean"] * found["covered_ns"]).groupby("gpu")[["sum", "covered_ns", "count"]].sum()
-    assert (parts["sum"] / parts["covered_ns"]).tolist() == pytest.approx(whole["mean"].tolist(), rel=1e-12)
-    assert whole["count"].tolist() == parts["count"].tolist()
 
 
 def test_without_readings() -> None:

@@ -15,7 +15,7 @@ NO_DEVICES = DEVICES.empty()
 NAN = np.nan
 SHARES = ["power_frac", "thermal_frac", "other_frac", "throttled_frac"]
 POWER, THERMAL = "throttled_power_frac", "throttled_thermal_frac"
-
+POWER, THERMAL, OTHER = (f"throttled_{cause}_frac" for cause in ("power", "thermal", "other"))
 
 # Lost time in ns by the power limit, which grows with the clock or not.
 GROWING, STANDING, VIOLATION = [n * SECOND for n in range(6)], [0] * 6, "power_violation_ns"
@@ -30,11 +30,7 @@ OF_REASONS = {
 @pytest.mark.parametrize(
     ("shares", "source", "metrics"),
     [
-        (
-            [0.4, NAN, 0, 0.4],
-            ["throttled_other_frac", POWER],
-            {POWER: [0, 1, 1, 0, 0], "throttled_other_frac": [0] * 5},
-        ),
+        ([0.4, NAN, 0, 0.4], [OTHER, POWER], {POWER: [0, 1, 1, 0, 0], OTHER: [0] * 5}),
         ([0.4, 0.4, NAN, 0.6], [POWER, THERMAL], {POWER: [0, 1, 1, 0, 0], THERMAL: [0, 0, 1, 1, 0]}),
         # Reasons and violation counters count once.
         (
@@ -89,11 +85,8 @@ def test_counters_of_each_device_are_its_own() -> None:
     )
     found = throttling(drawn, window=(0, 3 * SECOND))["power_frac"]
     assert [1, 0, NAN] == pytest.approx(found.tolist(), nan_ok=True)
-    read_apart = (
-        samples(every=4 * SECOND, throttled_power_frac=[0, 1]),
-        samples(power_violation_frac=[0] * 3 + [1, 1, 0, 0, 0]),
-    )
-    assert 0.625 == throttling(together(*read_apart))["power_frac"].item()
+    apart = samples(every=4 * SECOND, **{POWER: [0, 1]}), samples(power_violation_frac=[0, 0, 0, 1, 1, 0, 0, 0])
+    assert 0.625 == throttling(together(*apart))["power_frac"].item()
 
 
 USED, HOT = {"memory_used_bytes": [30, 60]}, {"temperature_c": [83, 84, 85, 60]}

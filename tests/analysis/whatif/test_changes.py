@@ -71,13 +71,8 @@ def loading(*changes: Change) -> float:
 
 
 def test_loading() -> None:
-    of = {
-        Host(workers=1): 208,
-        Host(workers=4): 58,
-        Host(workers=100): 48,
-        Host(0): 48,
-        Host(0, pattern="checkpoint"): 248,
-    }
+    of = {Host(workers=n): span_us for n, span_us in ((1, 208), (4, 58), (100, 48))}
+    of |= {Host(0): 48, Host(0, pattern="checkpoint"): 248}
     assert {Host(0.5): 148, **of} == {change: loading(change) for change in (Host(0.5), *of)}
     assert 248 == loading()
 

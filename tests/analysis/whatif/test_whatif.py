@@ -337,10 +337,8 @@ def test_a_stretch_that_is_not_quite_alike_says_by_how_much() -> None:
 def test_steps_that_are_unlike() -> None:
     halves = ["gemm"] * 20 + ["other"] * 20
     unlike = "the time of (gemm|other) kernels on rank 0 differs from that of all by"
-    for lengths, families, message in (
-        ([65] * 40, halves, unlike),
-        ([10] * 20 + [90] * 20, ["communication"] * 40, "they are unlike"),
-    ):
+    apart = [10] * 20 + [90] * 20, ["communication"] * 40, "they are unlike"
+    for lengths, families, message in (([65] * 40, halves, unlike), apart):
         spans = [{**row, "family": family} for row, family in zip(work(lengths), families, strict=True)]
         with pytest.raises(PerfkitError, match=message):
             found(even(40), *spans, aim=11)
@@ -353,10 +351,7 @@ def test_steps_that_are_unlike() -> None:
     for rows, spans, why in (
         (even(9), work([50] * 9), "steps: 9 steady ones are too few"),
         (even(12), work([100] * 30), r"the steady ones are 40\.0 % of the time, less"),
-        (
-            [step(n, 300 * n, 300) for n in range(10)],
-            *(work([15] * 150, every_us=20), "steps: 10 of them have 150 kernels, more than 100"),
-        ),
+        ([step(n, 300 * n, 300) for n in range(10)], work([15] * 150, every_us=20), "10 of them have 150 kernels, "),
     ):
         with pytest.raises(PerfkitError, match=why):
             found(rows, *spans)
