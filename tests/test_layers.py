@@ -5,9 +5,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import nbformat
+import pytest
 
 import perfkit
 from perfkit.profile import KINDS
@@ -35,9 +37,19 @@ PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAY
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(file: Path) -> list[ast.AST]:
+    return [*ast.walk(parsed(file))]
+
+
 def imports(file: Path) -> Iterator[tuple[int, str]]:
     """Line and dotted name of everything a file imports, at its top or inside functions."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -70,11 +82,11 @@ def test_imports_point_down() -> None:
 
 def test_rows_of_equal_values_keep_their_order() -> None:
     """Else the processor decides: numpy sorts with AVX-512 in another order than without, where values are equal."""
-    code = {file: file.read_text(encoding="utf-8") for file in MODULES}
+    code = {file: nodes(file) for file in MODULES}
     for file in folder().rglob("*.ipynb"):
         cells = (cell.source for cell in nbformat.read(file, 4).cells if cell.cell_type == "code")
-        code[file] = "\n".join(cell for cell in cells if not cell.startswith("%"))
-    calls = [(file, node) for file, text in code.items() for node in ast.walk(ast.parse(text)) if is_sorting(node)]
+        code[file] = [*ast.walk(ast.parse("\n".join(cell for cell in cells if not cell.startswith("%"))))]
+    calls = [(file, node) for file, among in code.items() for node in among if is_sorting(node)]
     assert len(calls) > 100
     assert [] == [f"{file}: {ast.unparse(call)[-60:]}" for file, call in calls if not is_stable(call)]
 
@@ -108,7 +120,7 @@ def test_no_part_but_readers_names_a_reader() -> None:
         f"{file.relative_to(ROOT)}:{node.lineno}: {node.value}"
         for file in MODULES
         if part_of(file) not in NAMED
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in nodes(file)
         if isinstance(node, ast.Constant) and node.value in READERS
     ]
     assert [] == found
@@ -137,7 +149,7 @@ def test_a_module_is_short_and_defines_each_name_once() -> None:
     # The later definition would replace the earlier silently, as where two modules are made one.
     for file in MODULES:
         assert len(file.read_text(encoding="utf-8").splitlines()) <= 500, file
-        names = [name for part in ast.parse(file.read_text(encoding="utf-8")).body for name in defined(part)]
+        names = [name for part in parsed(file).body for name in defined(part)]
         assert [] == [name for name, count in Counter(names).items() if count > 1], file
 
 
@@ -153,30 +165,44 @@ def test_the_rule_itself() -> None:
 GRAMMAR = {"lark", "rfc3987_syntax"}  # of IRIs; jsonschema compiles it for 1 s
 
 
-def loaded_after(*code: str) -> set[str]:
-    """The modules that a new process has loaded when it has run this code."""
-    text = "\n".join([*code, "import sys; print(*sys.modules)"])
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=ROOT.parent)
-    return set(done.stdout.split())
+def loaded_after(before: str, *codes: str) -> list[set[str]]:
+    """What modules are loaded when a new process has run `before`, then each code in a copy of it.
+
+    The copies have not seen each other's imports.
+    """
+    text = "import os, sys\n"
+    for code in codes:
+        text += f"if not os.fork():\n exec({code!r})\n print(*sys.modules, flush=True)\n os._exit(0)\n"
+        text += "assert 0 == os.wait()[1]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{before}\n{text}"], capture_output=True, text=True, check=True, cwd=ROOT.parent
+    )
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
+CHARTS = "import perfkit.charts, altair; assert 'default' == altair.renderers.active == altair.theme.active"
+IRIS = """
+import perfkit.charts, jsonschema
+f = jsonschema.FormatChecker()
+assert f.conforms("http://perfkit.example/\\u00e4", "iri")
+assert not f.conforms("no scheme", "iri")
+assert f.conforms("a/b", "iri-reference")
+import rfc3987_syntax
+assert rfc3987_syntax.is_valid_syntax("iri", "a:b")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_processes_load_nothing_heavy() -> None:
+    """Nor does an import change what the user set in Altair. jsonschema still checks IRIs where somebody asks it to."""
     heavy = {*HOMES, "jupyterlab", "itables", "matplotlib", "IPython"}
-    assert set() == heavy & loaded_after("import perfkit")
+    report = "import perfkit.cli\nfrom perfkit import report, widgets\nimport papermill, nbconvert"
+    light, loaded = loaded_after("", "import perfkit", report)
+    assert set() == heavy & light
     # The libraries of a report import jsonschema; nothing asks it for IRIs, in the command as in a kernel.
-    loaded = loaded_after("import perfkit.cli", "from perfkit import report, widgets", "import papermill, nbconvert")
     assert {"jsonschema", "altair", "nbformat", "papermill"} <= loaded
     assert set() == GRAMMAR & loaded
-    for part in ("charts", "diagnosis", "report", "widgets"):
-        assert set() == GRAMMAR & loaded_after("import ipykernel.kernelapp", f"from perfkit import {part}"), part
-
-
-def test_jsonschema_still_checks_iris() -> None:
-    code = "import perfkit.charts, jsonschema; f = jsonschema.FormatChecker()"
-    assert GRAMMAR <= loaded_after(
-        code,
-        "assert f.conforms('http://perfkit.example/\\u00e4', 'iri')",
-        "assert not f.conforms('no scheme', 'iri')",
-        "assert f.conforms('a/b', 'iri-reference')",
-        "import rfc3987_syntax; assert rfc3987_syntax.is_valid_syntax('iri', 'a:b')",
-    )
+    parts = [f"import perfkit.{part}" for part in ("diagnosis", "report", "widgets")]
+    *kernels, checked = loaded_after("import ipykernel.kernelapp, pandas", CHARTS, *parts, IRIS)
+    assert [set()] * 4 == [GRAMMAR & one for one in kernels]
+    assert GRAMMAR <= checked

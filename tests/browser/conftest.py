@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from browser.lab import Lab, Page
 
+SIZE = {"width": 1400, "height": 1000}
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (perfkit[test])")
 
 
@@ -25,25 +27,36 @@ def chromium() -> Iterator[Any]:
         pytest.skip("no Chromium on PATH")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_context(viewport={"width": 1400, "height": 1000})  # its pages compile JupyterLab once
+        yield browser.new_context(viewport=SIZE)  # its pages compile JupyterLab once
         browser.close()
 
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab server of its own: no settings, workspaces or kernels of the user."""
-    server = Lab(tmp_path_factory.mktemp("lab"))
+    server = Lab(tmp_path_factory.mktemp("lab"), is_forking=sys.platform == "linux")
     yield server
     server.stop()
 
 
-@pytest.fixture
-def page(chromium: Any, lab: Lab) -> Iterator[Page]:
-    """A page that must end without a word on its console, and without a request to another machine."""
+@pytest.fixture(scope="module")
+def loaded(chromium: Any, lab: Lab) -> Iterator[Page]:
+    """JupyterLab, in which the tests of a module open one notebook after the other."""
     opened = Page(chromium.new_page(), lab)
     yield opened
     opened.close()
-    assert ([], []) == (opened.console, opened.foreign)
+
+
+@pytest.fixture
+def page(loaded: Page) -> Iterator[Page]:
+    """A page that must end without a word on its console, and without a request to another machine."""
+    loaded.tab.set_viewport_size(SIZE)
+    yield loaded
+    loaded.leave()
+    said = [*loaded.console], [*loaded.foreign]
+    loaded.console.clear()
+    loaded.foreign.clear()
+    assert ([], []) == said
 
 
 @pytest.fixture

@@ -26,19 +26,46 @@ SETTINGS = {
 QUIET = ("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--expose-app-in-browser")
 
 KERNEL_IS_READY = "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+OPEN = """async path => {
+    await jupyterapp.restored;
+    await jupyterapp.commands.execute('docmanager:open', {path});
+}"""
+LEAVE = "[...jupyterapp.shell.widgets('main')].forEach(one => one.dispose())"
 HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
     .every(prompt => /[0-9]/.test(prompt.textContent)) || document.querySelector('[data-mime-type*="error"]')"""
+# What JupyterLab's server runs first: its kernels are forked by a process that has imported what notebooks import.
+FORKED = """
+from jupyter_client.provisioning import LocalProvisioner
+from perfkit.report.notebooks import Server
+
+server = Server(["analysis", "charts", "diagnosis", "report", "widgets"])
+
+
+async def forked(self, cmd, *, cwd, env, **options):
+    self.process = server.fork(cmd[3:], cwd, env)
+    self.pid = self.pgid = self.process.pid
+    self.cwd = cwd
+    return self.connection_info
+
+
+LocalProvisioner.launch_kernel = forked
+"""
+NO_DEBUGGER = {"disabledExtensions": {"@jupyterlab/debugger-extension": True}}  # kernels that are forked have none
 FOUND = "[...document.querySelectorAll('.perfkit-table')].find(one => one.ariaLabel === caption)"
 HAS_TEXT = f"([caption, text]) => {FOUND}?.innerText.includes(text)"
 HAS_ROWS = f"([caption, count]) => {FOUND}?.querySelectorAll('tbody tr').length === count"
 
 
 class Lab:
-    def __init__(self, folder: Path, *, cache: Path | None = None) -> None:
+    def __init__(self, folder: Path, *, cache: Path | None = None, is_forking: bool = False) -> None:
         self.folder, self.port = folder / "work", _free_port()
         self.folder.mkdir()
         for name in ("config", "data", "runtime", "settings", "workspaces", "cache"):
             (folder / name).mkdir()
+        if is_forking:
+            (folder / "config" / "labconfig").mkdir()
+            (folder / "config" / "labconfig" / "page_config.json").write_text(json.dumps(NO_DEBUGGER))
+            (folder / "config" / "jupyter_server_config.py").write_text(FORKED)
         self._log = (folder / "log").open("w")
         command = [sys.executable, "-m", "jupyterlab", *QUIET, f"--port={self.port}", f"--ServerApp.token={TOKEN}"]
         self.environment = {
@@ -112,8 +139,14 @@ class Page:
         self.run_cells()
 
     def open(self, name: str) -> None:
-        place = f"workspaces/{name}-{time.monotonic_ns()}/tree/{name}.ipynb"
-        self.tab.goto(f"http://127.0.0.1:{self.lab.port}/lab/{place}?token={TOKEN}")
+        """Open a notebook in the place of the one before; JupyterLab itself is loaded once."""
+        if self.tab.url.startswith("http"):
+            self.leave()
+        else:
+            place = f"workspaces/{name}-{time.monotonic_ns()}"
+            self.tab.goto(f"http://127.0.0.1:{self.lab.port}/lab/{place}?token={TOKEN}")
+            self.tab.wait_for_function("window.jupyterapp", timeout=START * 1000)
+        self.tab.evaluate(OPEN, f"{name}.ipynb")
         self.tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=START * 1000)
         self.tab.wait_for_function(KERNEL_IS_READY, timeout=START * 1000)
 
@@ -152,6 +185,11 @@ class Page:
         self.tab.evaluate("document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(one => one.scrollTop = 0)")
         self.tab.wait_for_timeout(1000)
         self.tab.locator(".jp-Notebook").screenshot(path=file)
+
+    def leave(self) -> None:
+        """Close what is open, and end its kernel."""
+        self.tab.evaluate(LEAVE)
+        self.lab.end_sessions()
 
     def close(self) -> None:
         self.tab.close()

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import nbformat
 import pytest
 from click.testing import CliRunner, Result
+from faults.forking import Command, Commands
 
 import perfkit
 from make import Shape, capture
@@ -34,18 +35,6 @@ MADE_BY = "perfkit report"
 NOBODY = 65534
 PROC = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 LIMIT = 240  # s for a command on a busy machine
-# The command, with the notebooks of a folder in the place of perfkit's own.
-COMMAND = """
-import sys
-from pathlib import Path
-from perfkit.cli import main
-from perfkit.report import notebooks
-folder = Path(sys.argv.pop(1))
-notebooks.folder = lambda: folder
-main(prog_name="perfkit")
-"""
-
-
 # Small folders in the place of reports: what `perfkit report` writes goes through the same door
 
 
@@ -543,11 +532,11 @@ def heard() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def command(folder: Path, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-    """Start perfkit with the notebooks of a folder."""
-    argv = [sys.executable, "-c", COMMAND, folder, *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(argv, text=True, **{"preexec_fn": heard, **pipes, **options})
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    made = Commands()
+    yield made
+    made.end()
 
 
 @pytest.fixture
@@ -558,14 +547,14 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
+def test_a_notebook_that_fails_leaves_the_others(commands: Commands, tmp_path: Path) -> None:
     """The page, the summary and one line on standard error say which are missing and why; the status is 2."""
     folder, out = tmp_path / "broken", tmp_path / "report"
     notebook(folder, "0_executive_summary", "'fine'")
     notebook(folder, "3_system", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     notebook(folder, "4_kernels", "1 + 1", kernel="none-such")
     notebook(folder, "5_framework", r"raise ValueError('\x1b[31m<script>alert(1)</script> ' + profile)")
-    with command(folder, "report", RUN, "--out", out) as process:
+    with commands.start(folder, "report", RUN, "--out", out) as process:
         printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     assert 1 == told.count("\n"), told
@@ -588,12 +577,12 @@ def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
-def test_a_report_of_and_in_names_of_any_bytes(tmp_path: Path, run: Path) -> None:
+def test_a_report_of_and_in_names_of_any_bytes(commands: Commands, tmp_path: Path, run: Path) -> None:
     folder, out = tmp_path / "fine", tmp_path / os.fsdecode(b"report-\xff\x1b[31m")
     hostile = run.rename(run.with_name(os.fsdecode(b"run-\xff\x1b[31m.sqlite")))
     notebook(folder, "0_executive_summary", "profile")
     notebook(folder, "3_system", "import perfkit; len(perfkit.load(profile).kernels)")
-    with command(folder, "report", hostile, "--out", out) as process:
+    with commands.start(folder, "report", hostile, "--out", out) as process:
         printed, told = answered(process)
     assert (0, "") == (process.returncode, told)
     assert printed.rstrip("\n").isprintable()
@@ -603,10 +592,10 @@ def test_a_report_of_and_in_names_of_any_bytes(tmp_path: Path, run: Path) -> Non
     assert "40" == executed.cells[-1].outputs[0].data["text/plain"]
 
 
-def test_a_pdf_that_cannot_be_printed_leaves_the_page(tmp_path: Path, run: Path) -> None:
+def test_a_pdf_that_cannot_be_printed_leaves_the_page(commands: Commands, tmp_path: Path, run: Path) -> None:
     folder, out = notebooks_of(tmp_path / "fine", "1 + 1"), tmp_path / "report"
     environment = browser(tmp_path, "echo 'no display' >&2; exit 1")
-    with command(folder, "report", run, "--out", out, "--pdf", env=environment) as process:
+    with commands.start(folder, "report", run, "--out", out, "--pdf", env=environment) as process:
         _, told = answered(process)
     assert (2, 1) == (process.returncode, told.count("\n"))
     assert f"{out / 'index.html'}: the report is written without report.pdf (pdf: " in told
@@ -635,20 +624,20 @@ def waiting(tmp_path: Path) -> Path:
     return notebooks_of(tmp_path / "broken", code)
 
 
-def answered(process: subprocess.Popen[str]) -> tuple[str, str]:
+def answered(process: Command) -> tuple[str, str]:
     """What a command printed, and what it said on standard error, without the lines of its progress."""
     printed, told = process.communicate(timeout=LIMIT)
     return printed, "".join(line for line in told.splitlines(keepends=True) if not line.startswith("report: "))
 
 
-def processes(tmp_path: Path, process: subprocess.Popen[str], count: int) -> list[int]:
+def processes(tmp_path: Path, process: Command, count: int) -> list[int]:
     until = time.monotonic() + LIMIT
     while time.monotonic() < until and process.poll() is None:
         found = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
         if len(found) == count:
             return [int(pid) for pid in found]
         time.sleep(0.1)
-    raise AssertionError(process.communicate())
+    raise AssertionError(process.communicate(LIMIT))
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -668,10 +657,12 @@ def gone(pids: list[int]) -> bool:
 
 @PROC
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, out: Path, run: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_perfkit_and_its_kernels(
+    commands: Commands, tmp_path: Path, out: Path, run: Path, number: signal.Signals
+) -> None:
     """At once, with status 2 and one line; the report before it stays, and nothing lies beside it."""
     kernels = min(2, os.cpu_count() or 1)
-    with command(waiting(tmp_path), "report", run, "--out", out, start_new_session=True) as process:
+    with commands.start(waiting(tmp_path), "report", run, "--out", out) as process:
         pids = processes(tmp_path, process, 2 * kernels)
         process.send_signal(number)
         printed, told = answered(process)  # before the notebooks, which sleep longer than it waits
@@ -682,12 +673,12 @@ def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, out: Path, run: P
 
 
 @PROC
-def test_a_signal_ends_the_browser(tmp_path: Path, run: Path) -> None:
+def test_a_signal_ends_the_browser(commands: Commands, tmp_path: Path, run: Path) -> None:
     folder, pids = notebooks_of(tmp_path / "fine", "1 + 1"), tmp_path / "pids"
     environment = browser(tmp_path, f"sleep 600 2>/dev/null & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait")
-    with command(folder, "report", run, "--out", tmp_path / "report", "--pdf", env=environment) as process:
+    with commands.start(folder, "report", run, "--out", tmp_path / "report", "--pdf", env=environment) as process:
         found = processes(tmp_path, process, 2)
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         _, told = answered(process)
     assert (2, "perfkit: stopped by SIGTERM.\n") == (process.returncode, told)
     assert gone(found)
@@ -723,10 +714,10 @@ except KeyboardInterrupt:
 
 
 @PROC
-def test_a_killed_report_leaves_no_kernel(tmp_path: Path, out: Path, run: Path) -> None:
+def test_a_killed_report_leaves_no_kernel(commands: Commands, tmp_path: Path, out: Path, run: Path) -> None:
     """Its kernels notice that their parent is gone; the report before it stays, and the next run sweeps up."""
     kernels = min(2, os.cpu_count() or 1)
-    with command(waiting(tmp_path), "report", run, "--out", out, start_new_session=True) as process:
+    with commands.start(waiting(tmp_path), "report", run, "--out", out) as process:
         pids = processes(tmp_path, process, 2 * kernels)
         process.kill()
         process.communicate(timeout=LIMIT)
@@ -738,14 +729,13 @@ def test_a_killed_report_leaves_no_kernel(tmp_path: Path, out: Path, run: Path) 
     assert {"report", "run", "broken", "pids"} == set(os.listdir(tmp_path))
 
 
-def test_a_full_disk_ends_the_command_with_one_line(tmp_path: Path, run: Path) -> None:
-    resource = pytest.importorskip("resource")
+def test_a_full_disk_ends_the_command_with_one_line(commands: Commands, tmp_path: Path, run: Path) -> None:
+    pytest.importorskip("resource")
     folder, out = notebooks_of(tmp_path / "broken", "'fine'"), tmp_path / "report"
     make(out, "first")
     most = 3000  # bytes of a file; the tables are larger, what a kernel needs is not
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # noqa: E731
     environment = {**os.environ, "PERFKIT_CACHE": "off"}
-    with command(folder, "report", run, "--out", out, preexec_fn=limit, env=environment) as process:
+    with commands.start(folder, "report", run, "--out", out, most=most, env=environment) as process:
         printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     assert told == f"perfkit: {out}: cannot be written: File too large. Choose another --out, or mend that.\n"
@@ -855,9 +845,11 @@ def test_what_standard_output_does_not_take(run: Path) -> None:
     assert (0, "") == printing(subprocess.DEVNULL, PYTHONIOENCODING="ascii")
 
 
-def test_the_error_of_all_notebooks_leaves_the_report_before(tmp_path: Path, out: Path, run: Path) -> None:
+def test_the_error_of_all_notebooks_leaves_the_report_before(
+    commands: Commands, tmp_path: Path, out: Path, run: Path
+) -> None:
     folder = notebooks_of(tmp_path / "broken", "raise OSError(5, 'Input/output error')")
-    with command(folder, "report", run, "--out", out) as process:
+    with commands.start(folder, "report", run, "--out", out) as process:
         printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     error = "0_executive_summary: OSError: [Errno 5] Input/output error"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import psutil
 import pytest
 from labs.submissions import NOTEBOOKS, kind, points, read, released
 
@@ -19,7 +20,7 @@ from perfkit.report.lab import form
 # Notebook, test, what the student reads, and the wrong function.
 MISTAKES = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()[1:]
 WRONG = [tuple(line.split(" | ")) for line in MISTAKES]
-MOST, MEMORY = 25, 6 << 30  # wrong answers to a task; bytes that they may take
+MOST, MEMORY = 25, 1 << 30  # wrong answers to a task; bytes that they may take beyond what the tests have
 SCALES = ["* 2", "/ 2", "* 1e3", "/ 1e3", "* 1e9", "/ 1e9", "* 100", "/ 100", "* 0", "** 2", "+ 1", "- 1"]
 TURNS = ["1 / {}", "1 - {}", "-{}", "not {}", "int({})", "None"]
 WHOLE = ["sum", "mean", "median", "max", "min", "size"]  # of a column, or of numbers
@@ -153,7 +154,7 @@ def little_memory() -> Iterator[None]:
     """A wrong answer may ask for 1e9 times the memory: it gets a MemoryError, as on a small machine."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (psutil.Process().memory_info().data + MEMORY, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_DATA, before)
 

@@ -20,7 +20,7 @@ from labs.submissions import ASSIGNMENTS, LABS, MISTAKE, NOTEBOOKS, assignment, 
 GRADING = Path(__file__).with_name("grading.py")
 COMMENT = "Which of the two clocks"
 PAGE = LABS / "README.md"
-OTHERS = ("blank", "partly", "constants", "patched")  # beside the instructor; the last two cheat
+STUDENTS = ("instructor", "blank", "partly", "constants", "patched")  # the last two cheat
 TRIED = "lab1"  # the assignment that these hand in by default: what stops them is the same for all
 Scores = dict[str, dict[str, dict[str, list[float]]]]
 Course = tuple[Path, Scores]
@@ -53,23 +53,16 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def courses(
+def first(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], pool: ThreadPoolExecutor, walk: Future[Path]
-) -> dict[str, Course]:
-    """For each assignment, its course, in which is the instructor's version, and the scores by notebook.
+) -> Course:
+    """A course that holds all labs. One was handed in, by all students; of the others it has the release alone.
 
-    Two courses, for nbgrader takes seconds to begin one, the longer one first.
+    For these, grading without kernels must agree with the instructor's version.
     """
-    labs = sorted(ASSIGNMENTS, key=lambda lab: -sum(len(read(name).cells) for name in ASSIGNMENTS[lab]))
-    roots = [tmp_path_factory.mktemp(name) for name in ("long", "short")]
-    parts = [{lab: ("instructor", *(OTHERS if lab == TRIED else ())) for lab in half} for half in (labs[:2], labs[2:])]
-    found = pool.map(lambda root, part: grade(part, root, environment), roots, parts)
-    return {lab: (root, scores) for root, made in zip(roots, found, strict=True) for lab, scores in made.items()}
-
-
-@pytest.fixture(params=sorted(NOTEBOOKS))
-def lab(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    root = tmp_path_factory.mktemp("course")
+    handed_in = {lab: STUDENTS if lab == TRIED else () for lab in ASSIGNMENTS}
+    return root, pool.submit(grade, handed_in, root, environment).result()[TRIED]
 
 
 @pytest.fixture(
@@ -77,19 +70,17 @@ def lab(request: pytest.FixtureRequest) -> str:
     params=[pytest.param(name, marks=() if assignment(name) == TRIED else pytest.mark.matrix) for name in NOTEBOOKS],
 )
 def tried(request: pytest.FixtureRequest) -> str:
-    """A notebook that other students than the instructor handed in."""
+    """A notebook that students handed in."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def course(
-    tried: str, courses: dict[str, Course], tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
-) -> Course:
+def course(tried: str, first: Course, tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Course:
     """The course in which they did."""
     if assignment(tried) == TRIED:
-        return courses[TRIED]
-    root = tmp_path_factory.mktemp(f"others-of-{tried}")
-    return root, grade({assignment(tried): OTHERS}, root, environment)[assignment(tried)]
+        return first
+    root = tmp_path_factory.mktemp(f"course-of-{tried}")
+    return root, grade({assignment(tried): STUDENTS}, root, environment)[assignment(tried)]
 
 
 def grade(handed_in: dict[str, tuple[str, ...]], root: Path, environment: dict[str, str]) -> dict[str, Scores]:
@@ -101,30 +92,29 @@ def grade(handed_in: dict[str, tuple[str, ...]], root: Path, environment: dict[s
     return scores
 
 
-def graded(courses: dict[str, Course], name: str) -> list[nbformat.NotebookNode]:
-    """The code cells of the instructor's version, as grading ran them."""
-    place = courses[assignment(name)][0] / "autograded" / "instructor" / assignment(name)
-    cells = nbformat.read(place / NOTEBOOKS[name].name, as_version=4).cells
-    return [cell for cell in cells if cell.cell_type == "code"]
+def outputs(root: Path, student: str, name: str) -> list[nbformat.NotebookNode]:
+    """The outputs of what a student handed in, as grading ran it."""
+    file = root / "autograded" / student / assignment(name) / NOTEBOOKS[name].name
+    return [each for cell in nbformat.read(file, as_version=4).cells for each in cell.get("outputs", [])]
 
 
-def feedback(course: Course, student: str, name: str) -> str:
-    place = course[0] / "feedback" / student / assignment(name)
-    return (place / f"{name}.html").read_text(encoding="utf-8")
+def feedback(root: Path, student: str, name: str) -> str:
+    return (root / "feedback" / student / assignment(name) / f"{name}.html").read_text(encoding="utf-8")
 
 
 def words(page: str) -> str:
     return unescape(re.sub(r"<[^>]+>", "", page))
 
 
-def test_nbgrader_releases_and_grades_each_lab(courses: dict[str, Course], lab: str) -> None:
-    """The release is what the other tests call so; the instructor's version earns all points, and no cell fails."""
-    root, scores = courses[assignment(lab)]
-    made = nbformat.read(root / "release" / assignment(lab) / NOTEBOOKS[lab].name, as_version=4)
-    assert [cell.source for cell in released(read(lab)).cells] == [cell.source for cell in made.cells]
-    assert {name: [value, value] for name, value in points(read(lab)).items()} == scores[lab]["instructor"]
-    outputs = [output for cell in graded(courses, lab) for output in cell.outputs]
-    assert [] == [output for output in outputs if output.output_type == "error"]
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_nbgrader_releases_what_the_other_tests_call_so(name: str, first: Course) -> None:
+    made = nbformat.read(first[0] / "release" / assignment(name) / NOTEBOOKS[name].name, as_version=4)
+    assert [cell.source for cell in released(read(name)).cells] == [cell.source for cell in made.cells]
+
+
+def test_the_instructors_version_earns_all_points(tried: str, course: Course) -> None:
+    assert {name: [value, value] for name, value in points(read(tried)).items()} == course[1][tried]["instructor"]
+    assert [] == [each for each in outputs(course[0], "instructor", tried) if each.output_type == "error"]
 
 
 def test_nbgrader_gives_points_to_solutions_alone(tried: str, course: Course) -> None:
@@ -141,43 +131,26 @@ def test_nbgrader_gives_points_to_solutions_alone(tried: str, course: Course) ->
     assert 0 < sum(reached(tried).values()) < sum(most.values())
 
 
-def shows_each_score(course: Course, student: str, name: str) -> None:
+@pytest.mark.parametrize("student", ["instructor", "blank", "partly"])
+def test_feedback_shows_the_score_of_every_task(tried: str, course: Course, student: str) -> None:
     """The sum stands at the top, and each task's points at the task; prose has those given by hand."""
-    page = feedback(course, student, name)
-    given = {test: score for test, (score, _) in course[1][name][student].items()}
-    cells = [cell.metadata["nbgrader"] for cell in read(name).cells if kind(cell)[0]]
+    page = feedback(course[0], student, tried)
+    given = {test: score for test, (score, _) in course[1][tried][student].items()}
+    cells = [cell.metadata["nbgrader"] for cell in read(tried).cells if kind(cell)[0]]
     by_hand = 1.0 if student == "partly" else 0.0
     assert f"(Score: {sum(given.values()) + by_hand} / {float(sum(cell['points'] for cell in cells))})" in page
     for test, score in given.items():
-        most = float(points(read(name))[test])
+        most = float(points(read(tried))[test])
         assert re.search(rf'<a href="#{test}">[^<]*</a> \(Score: {score} / {most}\)', page)
         assert re.search(rf'<a name="{test}"></a>.{{0,200}}?Score: {score} / {most}', page, re.S)
 
 
-def test_feedback_shows_the_score_of_every_task(courses: dict[str, Course], lab: str) -> None:
-    shows_each_score(courses[assignment(lab)], "instructor", lab)
-
-
-@pytest.mark.parametrize("student", ["blank", "partly"])
-def test_feedback_shows_the_score_of_a_part(tried: str, course: Course, student: str) -> None:
-    shows_each_score(course, student, tried)
-
-
 def test_feedback_shows_a_students_own_error_and_the_comment(tried: str, course: Course) -> None:
     """What went wrong in one's own function, and what the instructor wrote, as text."""
-    text = words(feedback(course, "partly", tried))
+    text = words(feedback(course[0], "partly", tried))
     assert f"NameError: name '{MISTAKE}' is not defined" in text
     assert COMMENT in text
-    assert "Write the function above first" in words(feedback(course, "blank", tried))
-
-
-def test_feedback_shows_charts_as_pictures(courses: dict[str, Course], lab: str) -> None:
-    """As many as the graded notebook has, each with its description; none as data."""
-    outputs = [output.get("data", {}) for cell in graded(courses, lab) for output in cell.outputs]
-    charts = [data for data in outputs if "application/vnd.vegalite.v5+json" in data]
-    page = feedback(courses[assignment(lab)], "instructor", lab)
-    assert len(charts) == len(re.findall(r"<img alt=[^>]+ src=.data:image/svg\+xml;base64,", page))
-    assert "vegalite" not in page
+    assert "Write the function above first" in words(feedback(course[0], "blank", tried))
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +206,16 @@ def test_commands_of_the_page_grade_whoever_handed_in(walked: Path) -> None:
     with (walked / "gpu-course" / "grades.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["student_id"]: (row["assignment"], float(row["score"])) for row in csv.DictReader(file)}
     assert {"ada": ("lab2", sum(points(read("lab2_mlp_cnn")).values())), getpass.getuser(): ("lab2", 0.0)} == rows
+
+
+def test_feedback_shows_charts_as_pictures(walked: Path) -> None:
+    """As many as the graded notebook has, each with its description; none as data."""
+    root, name = walked / "gpu-course", "lab2_mlp_cnn"
+    data = [each.get("data", {}) for each in outputs(root, "ada", name)]
+    page = feedback(root, "ada", name)
+    charts = re.findall(r"<img alt=[^>]+ src=.data:image/svg\+xml;base64,", page)
+    assert sum("application/vnd.vegalite.v5+json" in each for each in data) == len(charts) > 0
+    assert "vegalite" not in page
 
 
 def test_commands_of_the_page_hand_feedback_back(walked: Path) -> None:
