@@ -98,7 +98,7 @@ def is_sorting(node: ast.AST) -> bool:
 def is_stable(call: ast.Call) -> bool:
     """Whether a `sort_values` says so, or sorts by several columns, which pandas does stably."""
     is_one = not call.args or isinstance(call.args[0], ast.Constant)
-    return not is_one or any(given.arg == "kind" for given in call.keywords)
+    return not is_one or any(ast.unparse(given) == "kind='stable'" for given in call.keywords)
 
 
 BETWEEN = ("__init__", "text")  # of readers, but none: their list, and what all share

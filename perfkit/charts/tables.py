@@ -74,12 +74,12 @@ STYLE = (
     ".perfkit-table caption{text-align:left;caption-side:top;font-weight:600;padding:.3em 0;white-space:nowrap}"
     # the class stands twice to outweigh JupyterLab's own rules for cells
     ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{"
-    "padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"
+    "padding:.25em .8em .25em 0;text-align:left;white-space:normal;"
     "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
-    ".perfkit-table.perfkit-table :is(th,td:not(.n)){white-space:normal}"  # broken where all columns do not fit
     ".perfkit-table.perfkit-table :is(th,td):last-child{padding-right:0}"
     ".perfkit-table.perfkit-table .n{text-align:right}"
-    ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:10em;max-width:36em}"
+    ".perfkit-table.perfkit-table td.n{white-space:nowrap}"  # all else is broken where the columns do not fit
+    ".perfkit-table.perfkit-table .t{overflow-wrap:anywhere;min-width:10em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
     "@media (max-width:600px){.perfkit-table.perfkit-table caption{position:sticky;left:0;white-space:normal;"
     "max-width:calc(100vw - 2.5rem)}}"

@@ -235,8 +235,8 @@ def commands(view: Selection, text: str) -> str:
     amd = is_amd(view)
     nsys = _nsys(view) if not amd else "rocprofv3 --sys-trace -- PROGRAM"
     ncu = _ncu(view) if not amd else "hpcrun -e gpu=rocm,pc PROGRAM"
-    sampled = nsys.replace(" PROGRAM", " --sample=process-tree --cudabacktrace=all PROGRAM")
-    stacks = sampled if not amd else "hpcrun -e CPUTIME -e gpu=rocm PROGRAM"
+    options = "--sample=process-tree --cudabacktrace=all PROGRAM"
+    stacks = nsys.replace("PROGRAM", options) if not amd else "hpcrun -e CPUTIME -e gpu=rocm PROGRAM"
     torch = "perfkit record torch" if holds(view, fact="pytorch") or view.all_kernels.empty else stacks
     callers = torch if torch == stacks else f"{torch}; or record call stacks and system calls: {stacks}"
     for place, command in {"{nsys}": nsys, "{ncu}": ncu, "{torch}": torch, "{callers}": callers}.items():
