@@ -40,8 +40,6 @@ NEEDS = "needs:"
 LIVE = "live"
 # Tag of a heading that is left out where no cell below it shows anything.
 OPTIONAL = "optional"
-
-
 BASELINE = "baseline"
 UNSHARED = (BASELINE, "published")  # parameters that choose nothing of the run
 JOB, RANKS = "job", "ranks"
@@ -300,21 +298,23 @@ class _Kernels:
 
         class Provisioner(LocalProvisioner):
             async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
-                is_ours = tuple(cmd[:3]) == (sys.executable, *KERNEL)
                 cwd, env = options.get("cwd") or os.getcwd(), options.get("env") or dict(os.environ)
-                process = server.fork(cmd[3:], str(cwd), env) if server and is_ours else None
+                process = server.fork(cmd[3:], str(cwd), env) if server else None
                 if process is None:
                     return await super().launch_kernel(cmd, **options)
-                self.process = process  # type: ignore[assignment]  # it has what is asked of one
+                self.process, self.cwd = process, cwd  # type: ignore[assignment]  # it has what is asked of one
                 self.pid = self.pgid = process.pid
-                self.cwd = cwd
                 return self.connection_info
 
         class Manager(AsyncKernelManager):
             async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
-                if self.kernel_spec and "kernel_provisioner" not in self.kernel_spec.metadata:
+                spec, ours = self.kernel_spec, (sys.executable, *KERNEL)
+                is_plain = spec is not None and "kernel_provisioner" not in spec.metadata
+                if server and is_plain and tuple(self.format_kernel_cmd()[:3]) == ours:
                     self.kernel_id = self.kernel_id or str(uuid4())
-                    self.provisioner = Provisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
+                    self.provisioner = Provisioner(kernel_id=self.kernel_id, kernel_spec=spec, parent=self)
+                    # Another program may take a TCP port before the kernel opens it. These sockets leave no file.
+                    self.transport, self.ip, self.cache_ports = "ipc", f"@perfkit-{uuid4()}", False
                 self.client_factory = Client
                 await super().start_kernel(**options)
                 add(notebook, getattr(self.provisioner, "process", None))
