@@ -15,7 +15,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, attributed, members, migrated, numbered_together, started_by
 from perfkit.analysis.grouping import counted, numbered
-from perfkit.analysis.intervals import Axis, Int, Windows, devices, ends, share, spans
+from perfkit.analysis.intervals import Axis, Int, Intervals, Windows, devices, ends, share, spans, subtract, union
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, RANGES, RANK, START
 
@@ -83,9 +83,10 @@ def idle_gaps(
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
     start, end = (np.concatenate(times) for times in zip(*(ends(t, window) for t in tables), strict=True))
-    row = np.flatnonzero(end > start)
-    operations = _Operations(row, np.concatenate(groups)[row], start[row], end[row])
-    gaps = _between(operations, first, last, at_least_ns)
+    operations = _Operations(np.arange(len(start)), np.concatenate(groups), start, end)
+    if not (there := end > start).all():
+        operations = _Operations(*(column[there] for column in operations))
+    gaps = (_between if len(api_calls) else _free)(operations, first, last, max(at_least_ns, 1))
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
@@ -104,11 +105,21 @@ def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -
     order = np.argsort(begin, kind="stable")
     begin, device = begin[order], device[order]
     idle = begin[1:] - np.maximum.accumulate(finish[order])[:-1]
-    place = 1 + np.flatnonzero((idle >= max(at_least_ns, 1)) & (device[1:] == device[:-1]))
+    place = 1 + np.flatnonzero((idle >= at_least_ns) & (device[1:] == device[:-1]))
     places = np.searchsorted(begin, begin[place], side="right") - place
     until = start[order[place]]
     row = np.append(operations.row, np.full(2 * len(first), -1))
     return _Gaps(device[place], until - idle[place - 1], until, place, places, row[order])
+
+
+def _free(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:
+    """Return the same gaps, without the operations that end them, for which nobody asks where no call is recorded."""
+    _, device, start, end = operations
+    windows = Intervals(first, last, np.arange(len(first)))
+    begun, ended, of = subtract(windows, union(start, end, device))
+    long = np.flatnonzero(ended - begun >= at_least_ns)
+    none = np.zeros(len(long), np.int64)
+    return _Gaps(of[long], begun[long], ended[long], none, none, none[:0])
 
 
 def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
@@ -131,10 +142,12 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
 def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
     """Return the last call before each gap that a page of unified memory ends, by the page's process; else -1."""
     kernels, copies = tables
+    found = np.full(len(gaps.start), -1, np.int64)
+    if not len(api_calls):
+        return found
     row = np.maximum(gaps.order[gaps.place] - len(kernels), -1)
     gap = np.flatnonzero(np.append(migrated(copies).to_numpy(bool), False)[row])
-    found = np.full(len(row), -1, np.int64)
-    if not len(gap) or not len(api_calls):
+    if not len(gap):
         return found
     of_gap, of_call = numbered_together([copies.take(row[gap]), api_calls], ["rank", "process"])
     begin = api_calls["start_ns"].to_numpy()

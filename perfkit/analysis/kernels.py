@@ -206,7 +206,8 @@ def precision(
     The rows are by falling total_ns. `ops` and `api_calls`, of the same execution, tell the operands. With a window
     kernels count with the part inside.
     """
-    matrix = kernels[KERNELS.check(kernels)["family"].isin(MATRIX_FAMILIES)].reset_index(drop=True)
+    columns = ["rank", "process", "correlation", "start_ns", "dur_ns", "family", "full_name"]
+    matrix = kernels.loc[KERNELS.check(kernels)["family"].isin(MATRIX_FAMILIES), columns].reset_index(drop=True)
     _, op = launching(OPS.check(ops), matrix, API_CALLS.check(api_calls))
     inside = cut(matrix.assign(**_formats(matrix["full_name"], ops["dtypes"], op)), window)
     keys = ["family", "format", "tensor_cores", "source"]

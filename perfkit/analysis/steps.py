@@ -146,7 +146,8 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     rank, start, dur = (kernels[name].to_numpy() for name in ("rank", "start_ns", "dur_ns"))
-    begun, ended = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
+    never = np.iinfo(np.int64).max
+    begun, ended = np.full(len(steps), never), np.full(len(steps), -never)  # of other types `ufunc.at` is slow
     numbered_steps = STEPS.check(steps).assign(place=np.arange(len(steps))).sort_values("start_ns", kind="stable")
     for of, mine in numbered_steps.groupby("rank"):
         row = np.flatnonzero((rank == of) & (call >= 0))
@@ -155,7 +156,7 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
         row, place = row[step >= 0], mine["place"].to_numpy()[step[step >= 0]]
         np.minimum.at(begun, place, start[row])
         np.maximum.at(ended, place, start[row] + dur[row])
-    first, last = (pd.Series(times, steps.index).where(np.isfinite(times)) for times in (begun, ended))
+    first, last = (pd.Series(times, steps.index).where(begun < never) for times in (begun, ended))
     following = first.groupby(steps["rank"]).shift(-1)
     return following.fillna(last) - first
 

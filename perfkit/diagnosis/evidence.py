@@ -271,8 +271,8 @@ def _ncu(view: Selection) -> str:
 
     Kernels of collectives are left out: ncu repeats a kernel of one rank, and it then waits for the others for ever.
     """
-    kernels = cut(view.kernels, view.window)
-    kernels = kernels[kernels["family"] != "communication"]
+    kernels = cut(view.kernels[["family", "full_name", "start_ns", "dur_ns"]], view.window)
+    kernels = kernels.loc[kernels["family"] != "communication", ["full_name", "dur_ns"]]
     by_name = kernels.groupby("full_name", observed=True)["dur_ns"].sum().nlargest(4 * LONGEST)
     functions = list(dict.fromkeys(base(str(name)) for name in by_name.index))
     functions = [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]
@@ -291,5 +291,5 @@ def _before_steady(view: Selection, functions: list[str]) -> int:
         return 0
     first = steady.sort_values("start_ns", kind="stable").iloc[0]
     kernels = view.run.kernels
-    early = kernels[kernels["rank"].eq(first["rank"]) & (kernels["start_ns"] < first["start_ns"])]
-    return int(np.count_nonzero(where(early["full_name"], lambda name: base(name) in functions)))
+    early = kernels["rank"].eq(first["rank"]) & (kernels["start_ns"] < first["start_ns"])
+    return int(np.count_nonzero(where(kernels.loc[early, "full_name"], lambda name: base(name) in functions)))

@@ -100,7 +100,7 @@ def _small_launches(view: Selection) -> tuple[float, str]:
         alone = of_ops.kernels[~of_ops.kernels["in_graph"]]
         small = operators.many_small(of_ops.ops, alone, of_ops.api_calls, window=view.window).dropna(subset=["name"])
         return float(small["count_frac"].sum()), ", ".join(printable(name, 40) for name in small["name"].head(3))
-    inside = cut(view.kernels[~view.kernels["in_graph"]], view.window)
+    inside = cut(view.kernels.loc[~view.kernels["in_graph"], ["name", "start_ns", "dur_ns"]], view.window)
     short = inside[inside["dur_ns"] < SHORT_NS]
     names = short["name"].astype("string").value_counts().index[:3]
     return len(short) / max(len(inside), 1), ", ".join(printable(name, 40) for name in names)

@@ -211,7 +211,8 @@ def few(view: Selection) -> Few | None:
         mine = is_few & (device == at)
         length = (end - start)[mine]
         filled = float((length * blocks[mine]).sum()) / (int(taken[at]) * sms[at])  # several at once fill more
-        of = kernels[mine].assign(length=length).groupby(["full_name", "grid_blocks"], observed=True)["length"].sum()
+        of = kernels.loc[mine, kind := ["full_name", "grid_blocks"]].assign(length=length)
+        of = of.groupby(kind, observed=True)["length"].sum()
         longest, least = of.idxmax()
         lost = float(alone_ns[at]) * max(1 - filled, 0.0)
         name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())

@@ -364,11 +364,10 @@ def seen_at(view: Selection, rule: str) -> tuple[int, int] | None:
     elif re.match("copies_|exposed_copy|unified_memory", rule):
         length = rows["dur_ns"]
     elif COLLECTIVE_RULES.match(rule) or KERNEL_RULES.match(rule):
-        is_shared = view.all_kernels["family"] == "communication"
-        rows = view.all_kernels[is_shared == bool(COLLECTIVE_RULES.match(rule))]
+        rows = view.all_kernels[["family", "name", "start_ns", "dur_ns"]]
+        rows = rows[(rows.pop("family") == "communication") == bool(COLLECTIVE_RULES.match(rule))]
         time = rows.groupby("name", observed=True)["dur_ns"].sum()
-        rows = rows[rows["name"] == time.idxmax()] if len(time) else rows
-        length = rows["dur_ns"]
+        length = rows["dur_ns"].where(rows["name"] == time.idxmax(), 0) if len(time) else rows["dur_ns"]
     else:
         return None
     if not len(length) or length.max() <= 0:

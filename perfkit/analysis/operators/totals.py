@@ -99,6 +99,8 @@ def launching(ops: pd.DataFrame, operations: pd.DataFrame, api_calls: pd.DataFra
     The call is the one with the operation's correlation id; all nodes of a graph have that of the graph.
     """
     call = started_by(operations, api_calls)
+    if not len(ops):
+        return call, np.full(len(call), -1, np.int64)
     launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
     op = np.full(len(api_calls) + 1, -1, np.int64)
     op[launches] = open_at(ops, api_calls.take(launches))
