@@ -218,10 +218,9 @@ def determinable(
     launches no operation: then gaps are an artefact of what was not recorded. Pages of unified memory, which no call
     launches, count only with `pages`.
     """
-    columns = ["rank", "process", "correlation"]
     copies = copies if pages else copies[~migrated(COPIES.check(copies))]
-    tables = [KERNELS.check(kernels)[columns], COPIES.check(copies)[columns]]
-    call = started_by(pd.concat(tables, ignore_index=True), API_CALLS.check(api_calls))
+    tables = KERNELS.check(kernels), COPIES.check(copies)
+    call = np.concatenate([started_by(each, API_CALLS.check(api_calls)) for each in tables])
     graphs = np.flatnonzero(where(api_calls["name"], is_graph_launch))
     return judged(len(call), int((call < 0).sum()), len(graphs), int((~np.isin(graphs, call)).sum()))
 

@@ -104,11 +104,7 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
         begin, finish = _covered(np.sort(start, kind="stable"), np.sort(end, kind="stable"))
         return Intervals(begin, finish, np.zeros(len(begin), np.int64))
     start, end, group = _by_group(start, end, group.astype(np.int64, copy=False))
-    axis = _axis(Intervals(start, end, group))
-    begin, finish = axis.at(group, start), axis.at(group, end)
-    begin.sort(kind="stable")
-    finish.sort(kind="stable")
-    return axis.intervals(*_covered(begin, finish))
+    return _joined(Intervals(start, end, group))
 
 
 def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
@@ -136,8 +132,16 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
     filled = [s for s in (a, *others) if len(s.start)]
     if len(filled) < 2:
         return filled[0] if filled else a
-    start, end, group = (np.concatenate(column) for column in zip(*filled, strict=True))
-    return union(start, end, group if group.any() else None)
+    return _joined(*filled)
+
+
+def _joined(*sets: Intervals) -> Intervals:
+    """Return the time that lies in any of the intervals, which may overlap but are not empty."""
+    axis = _axis(*sets)
+    begin, finish = (of[0] if len(of) == 1 else np.concatenate(of) for of in zip(*map(axis.placed, sets), strict=True))
+    begin.sort(kind="stable")
+    finish.sort(kind="stable")
+    return axis.intervals(*_covered(begin, finish))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:

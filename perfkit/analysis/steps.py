@@ -303,7 +303,7 @@ def _hold(steps: pd.DataFrame, launched: Int, *, are_told: bool) -> bool:
     first, last = start[0], start[-1] + dur[-1]
     if len(launched) and ((launched >= first) & (launched < last)).mean() <= 0.5:
         return False
-    edges = np.searchsorted(np.sort(launched), [start, start + dur])
+    edges = np.searchsorted(np.sort(launched, kind="stable"), [start, start + dur])
     busy = not len(launched) or 2 * (edges[1] > edges[0]).sum() > len(steps)
     return are_told or bool(busy and 2 * dur.sum() > last - first)
 

@@ -130,8 +130,10 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     launched, row = call >= 0, call[call >= 0]
     of = {name: api_calls[name].to_numpy()[row] for name in ("process", "start_ns", "dur_ns")}
     of |= {name: kernels[name].to_numpy()[launched] for name in ("rank", "correlation")}
-    each = pd.DataFrame({"row": row, **of, "name": kernels["full_name"].cat.codes.to_numpy()[launched]}, copy=False)
-    (name,) = numbered_together([each], ["rank", "process", "name"])
+    each, names = pd.DataFrame({"row": row, **of}, copy=False), kernels["full_name"].cat
+    (name,) = numbered_together([each], ["rank", "process"])
+    name *= len(names.categories) + 1  # a name may be missing
+    name += names.codes.to_numpy()[launched] + 1
     begun = np.full(int(name.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(begun, name, of["start_ns"])
     first = np.flatnonzero(of["start_ns"] == begun[name])
