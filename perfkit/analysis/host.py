@@ -259,9 +259,10 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     """
     call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     (stream,) = causes.numbered_together([kernels], STREAM_KEYS)
-    device = devices(kernels)[1][0]
-    again = pd.Index(device * (int(call.max(initial=0)) + 1) + call).duplicated()
-    leading = np.flatnonzero((call < 0) | ~again)  # the first of its launch on its device, or without a call
+    shared = np.flatnonzero((call >= 0) & (np.bincount(call + 1, minlength=1)[call + 1] > 1))  # nodes of a graph
+    device, again = devices(kernels)[1][0][shared], np.zeros(len(call), bool)
+    again[shared] = pd.Index(device * (int(call.max(initial=0)) + 1) + call[shared]).duplicated()
+    leading = np.flatnonzero(~again)  # the first of its launch on its device, or without a call
     launched = leading[call[leading] >= 0]
     time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
     step = np.repeat([1, -1], [len(launched), len(leading)])
