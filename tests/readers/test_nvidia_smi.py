@@ -288,6 +288,8 @@ def test_real_limits_reasons_and_lists_of_processes(profiles: Path, tmp_path: Pa
     for name in PROCESSES:
         with pytest.raises(ReadError, match=r"nvidia-smi (dmon|--query-gpu)"):
             perfkit.load(profiles / "monitor" / name)
+    with pytest.raises(ReadError, match=r"line 2: timestamp is .* another program wrote this. Record: nvidia-smi --q"):
+        perfkit.load(profiles / "monitor" / OWN_SCRIPT)
     claimed = {path.name for path in (profiles / "monitor").iterdir() if nvidia_smi.sniff(path)}
     assert {*DMON, *QUERIES, OWN_SCRIPT, *(f"nvidia-smi_xml__{name}.xml" for name in XML)} == claimed
 

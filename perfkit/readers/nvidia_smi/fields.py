@@ -135,9 +135,10 @@ class Log:
 
 def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable) -> ReadError:
     """Return the error at a cell that is no value of the column `name`."""
-    return ReadError(
-        f"{path}: {where(e.row)}: {name} is {e.text[:40]!r}. Take the line out of the log, or record the log again."
-    )
+    remedy = "Take the line out of the log, or record the log again."
+    if name == "timestamp" and "T" in e.text:
+        remedy = f"nvidia-smi writes times such as 2026/01/31 12:00:00.000; another program wrote this. Record: {QUERY}"
+    return ReadError(f"{path}: {where(e.row)}: {name} is {e.text[:40]!r}. {remedy}")
 
 
 def scale(unit: str, metric: str) -> float | None:
