@@ -82,7 +82,9 @@ STYLE = (
     ".perfkit-table.perfkit-table .t{overflow-wrap:anywhere;min-width:10em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
     "@media (max-width:600px){.perfkit-table.perfkit-table caption{position:sticky;left:0;white-space:normal;"
-    "max-width:calc(100vw - 2.5rem)}}"
+    "max-width:calc(100vw - 2.5rem)}"
+    # what has to be scrolled to has few lines
+    ".perfkit-table.perfkit-table tr:has(>:nth-child(4)) td:nth-child(n+3) .t{min-width:18em}}"
 )
 PAGE = 10  # rows seen at once
 MOST = 1_000  # rows: some 0.2 MB of HTML
