@@ -24,9 +24,6 @@ def calltree(folder: Path, *contexts: Context) -> pd.DataFrame:
     return read(folder, entry(1, "main thread", *contexts)).table("CALLTREE").set_index("node")
 
 
-# Contexts
-
-
 def test_contexts_are_below_what_encloses_them(tmp_path: Path) -> None:
     # Hatchet's reader drops all but the main thread; here what the others call is there, under their names.
     tree = hpctoolkit.read(made.sample(tmp_path)).table("CALLTREE")
@@ -93,9 +90,6 @@ def test_versions_and_files_of_a_database(tmp_path: Path) -> None:
             assert whole.table(table).equals(part.table(table))
 
 
-# Metrics
-
-
 def metrics(folder: Path, root: Context, values: dict[Any, float], **rest: Any) -> dict[Any, tuple[float, float]]:
     """Inclusive and exclusive value by node and metric of one thread with these values; by node where they are."""
     metric = rest.get("metrics", ["CPUTIME (sec)"])[0]
@@ -158,9 +152,6 @@ def test_units_sums_and_stalls(tmp_path: Path) -> None:
         assert expected == rows(table, "launch", "node", "reason", "value")
 
 
-# Threads
-
-
 def test_metrics_of_threads(tmp_path: Path) -> None:
     def threads(name: str, *identities: tuple[tuple[str, int], ...]) -> pd.DataFrame:
         told = [Thread(identity, TIME) for identity in identities]
@@ -190,9 +181,6 @@ def test_metrics_of_threads(tmp_path: Path) -> None:
     assert [1] == profile.table("THREAD_METRICS")["thread"].tolist()
 
 
-# Traces
-
-
 STRETCH = ("thread", "start_ns", "dur_ns", "node", "ended")
 
 
@@ -219,9 +207,6 @@ def test_a_stretch_lasts_until_the_next_of_its_thread(tmp_path: Path) -> None:
     told = [Thread((("THREAD", 0),), TIME, ((0, 1),)), Thread((("THREAD", 1),), {}, ((0, 0), (5, 1), (9, 0)))]
     table = read(tmp_path / "b", MAIN, threads=told).table("TRACE")
     assert [(1, 0, 0, 1, False), (2, 5, 4, 1, True)] == rows(table, *STRETCH)
-
-
-# What is said
 
 
 def test_what_a_database_lacks(tmp_path: Path) -> None:
@@ -262,9 +247,6 @@ def test_what_does_not_add_up_or_was_lost_is_said(tmp_path: Path) -> None:
     assert () == notes("b", TOT=4.0, EXP=4.0)
     profile = read(tmp_path / "c", MAIN, threads=[Thread(values=TIME)], description="SIMULATED by a test")
     assert ("simulated, not measured: by a test",) == profile.notes
-
-
-# Files and runs
 
 
 def test_meta_db_stands_for_its_database(tmp_path: Path) -> None:
@@ -428,9 +410,6 @@ def test_pointers_that_lead_nowhere(tmp_path: Path) -> None:
     # The name of the entry point starts in the footer, which no zero ends.
     check("a text would start at byte .* and has no end", "Q", root + 24, len(meta.data) - 4)
     check("the functions are 8 bytes apart, fewer than the 36 each takes", "H", functions + 12, 8)
-
-
-# Values and traces
 
 
 def profile(folder: Path) -> tuple[Patch, int]:

@@ -50,9 +50,6 @@ def at_roots(graph: hatchet.GraphFrame) -> pd.Series:
     return graph.dataframe.loc[graph.graph.roots, sorted(graph.inc_metrics)].sum()
 
 
-# What it holds
-
-
 def test_nodes_and_columns() -> None:
     # Hatchet's reader drops the worker and cuts names; here are both roots and all 11 contexts, in pre-order.
     graph, tree = toy(), callpaths.toy_tree()
@@ -114,9 +111,6 @@ def test_ranks_are_told_apart_and_arguments_stay() -> None:
     pd.testing.assert_frame_equal(copies[1], metrics)
 
 
-# What is refused
-
-
 def test_tables_that_do_not_belong_together_are_refused() -> None:
     """A context without its parent would silently become an entry point, a metric without its context vanish."""
     tree, metrics = callpaths.toy_tree(), callpaths.toy_metrics()
@@ -130,9 +124,6 @@ def test_tables_that_do_not_belong_together_are_refused() -> None:
         graph_frame(metrics, tree)
     with pytest.raises(PerfkitError, match=r"run: no profile has call paths\. Record them with `hpcrun .*hpcprof`"):
         _ = Run([]).call_graph
-
-
-# Hatchet's methods
 
 
 def test_flame_graphs_groups_and_other_outputs() -> None:
@@ -260,9 +251,6 @@ def test_arithmetic_and_copies() -> None:
     assert graph.metadata == graph.deepcopy().squash().metadata
 
 
-# Deep call paths
-
-
 def test_deep_call_paths_are_held() -> None:
     """Building, copying, filtering, summing, the top of the tree, differences and flame graphs do not recurse."""
     deep = chain([f"f{n}" for n in range(5000)])
@@ -281,18 +269,12 @@ def test_deep_call_paths_are_held() -> None:
     assert 5001.0 == at_roots(deep)[CPU]
 
 
-# Of a run
-
-
 def test_hatchet_is_imported_when_a_graph_is_asked_for() -> None:
     code = (
         "import sys, perfkit, perfkit.readers.hpctoolkit; perfkit.run.Run([]).calltree; print('hatchet' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "False\n" == done.stdout
-
-
-# Real databases
 
 
 def loaded(profiles: Path, name: str) -> tuple[Run, dict[str, Any]]:

@@ -41,9 +41,6 @@ def refused(folder: Path) -> str:
     return str(caught.value)
 
 
-# Recognised
-
-
 DTD = b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE hpc-experiment [\n<!ELEMENT HPCToolkitExperiment (Header)>\n]>'
 
 
@@ -63,9 +60,6 @@ def test_the_folder_and_its_description_are_claimed(tmp_path: Path) -> None:
     # What HPCToolkit wrote until 2017 begins with a DTD of another name, maybe behind a byte order mark.
     (tmp_path / "experiment.xml").write_bytes(DTD)
     assert old.sniff(tmp_path)
-
-
-# Contexts
 
 
 def test_contexts_are_those_of_hatchet(tmp_path: Path) -> None:
@@ -98,9 +92,6 @@ def test_contexts_are_those_of_hatchet(tmp_path: Path) -> None:
     within = (inlined(3, "", statement(4, 7, 1.0), file="in.h"), inlined(5, "f", file="in.h"))
     tree = calltree(database(tmp_path / "b", function(2, "main", *within))).reset_index()
     assert [(2, "main", None), (4, "in.h:7", 2), (5, "f", 2)] == listed(tree, "node", "name", "parent")
-
-
-# Values
 
 
 def test_values_add_up_over_ranks_and_threads(tmp_path: Path) -> None:
@@ -169,9 +160,6 @@ def test_what_does_not_add_up_is_noted(tmp_path: Path) -> None:
     assert note.startswith("CPUTIME: the 2 metric files have 9e-06 s together, experiment.xml says 1.8e-05")
 
 
-# The process
-
-
 def test_nothing_is_started_and_nothing_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,9 +198,6 @@ def test_databases_read_at_once_do_not_mix(tmp_path: Path) -> None:
     for thread in working:
         thread.join()
     assert {n: (float(n), f"{n}.c:1") for n in mains} == found
-
-
-# What is refused
 
 
 UNEVEN = (((0, 0), (0, 1), (1, 0)), ((0, 0), (2, 0)), ((0, 1), (1, 1)), ((0, 0), (0, 2)), ((0, 0), (0, 501)))
@@ -286,9 +271,6 @@ def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
     assert 5000 == len(flat)
     limit = sys.getrecursionlimit()
     assert f"deeper than Hatchet can follow at Python's recursion limit of {limit}." in refused(folder)
-
-
-# A real database
 
 
 def test_the_real_database_equals_the_reference(profiles: Path) -> None:
