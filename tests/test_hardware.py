@@ -252,20 +252,9 @@ def test_each_name_of_the_captures_is_known_or_refused(recorded: pd.DataFrame, p
         assert reason in why_unknown(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("Tesla V100-PCIE-32GB", "NVIDIA A10G", "NVIDIA A800-SXM4-80GB", "NVIDIA H800", "NVIDIA H200 NVL"),
-        *("NVIDIA GH200 144G HBM3e", "NVIDIA L40", "NVIDIA L20", "NVIDIA B300 SXM6 AC", "NVIDIA GB300", "NVIDIA L4"),
-        *("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "NVIDIA GeForce RTX 2080", "NVIDIA GeForce RTX 3080"),
-        *("NVIDIA GeForce RTX 4070", "NVIDIA GeForce RTX 4080", "NVIDIA GeForce RTX 5080", "NVIDIA RTX A5000"),
-        *("AMD Instinct MI100", "AMD Instinct MI210", "AMD Instinct MI300A", "AMD Instinct MI325X"),
-        *("AMD Instinct MI355X", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"),
-        *("A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", "nvidia Tesla T4", "GeForce RTX 3090"),  # the maker or none
-    ],
-)
-def test_gpus_since_volta_are_known(name: str) -> None:
-    assert known(name)
+def test_the_name_of_the_maker_may_be_there_or_not() -> None:
+    for name in ("A100-SXM4-40GB", "nvidia Tesla T4", "GeForce RTX 3090", "Arcturus GL-XL [Instinct MI100]"):
+        assert known(name)
 
 
 def test_the_a100_of_the_lab() -> None:
