@@ -24,19 +24,13 @@ KINDS = ("nsys", "ncu", "golden/ncu", "hpctoolkit", "torch")
 SUFFIXES = (".sqlite", ".csv", ".json", ".gz")
 # Of the logs one of each tool and layout that a notebook could stumble over.
 LOGS = (
-    "dcgm_exporter_t4_k8s.prom",
-    "dcgmi_dmon_h100nvl_dcgm339.txt",
-    "deepspeed_flops_profiler_bert_large.txt",
-    "dmon_DT_pucet_2021.txt",
-    "nccl_debug_info_h100_issue1453.txt",
-    "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log",
+    *("dcgm_exporter_t4_k8s.prom", "dcgmi_dmon_h100nvl_dcgm339.txt"),
+    *("deepspeed_flops_profiler_bert_large.txt", "dmon_DT_pucet_2021.txt"),
+    *("nccl_debug_info_h100_issue1453.txt", "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"),
     "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log",
-    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log",
-    "nccl_tests_aws_p5_mpi_tagged.txt",
-    "nvidia-smi__nvidia-h100-mig__590.48.01__load__query-gpu.csv",
-    "nvidia-smi_xml__rtx-3060-v12.xml",
-    "rocm-smi_json__mi100_rocm571.json",
-    "superbench__megatron_deepspeed.log",
+    *("nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log", "nccl_tests_aws_p5_mpi_tagged.txt"),
+    *("nvidia-smi__nvidia-h100-mig__590.48.01__load__query-gpu.csv", "nvidia-smi_xml__rtx-3060-v12.xml"),
+    *("rocm-smi_json__mi100_rocm571.json", "superbench__megatron_deepspeed.log"),
 )
 # Layouts and versions that no golden run has; tests/golden runs the cells of those.
 VERSIONS = (
