@@ -6,14 +6,11 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from counted import page
 
 import perfkit
 from make.kineto import BASE_STEP_NS
@@ -99,89 +96,12 @@ def test_windows_are_the_reports(db: sqlite3.Connection) -> None:
         assert expected == [f"{mean:.2f}" for mean in means]
 
 
-def test_the_program_is_the_naive_script(db: sqlite3.Connection) -> None:
-    """6 parameters, 548 batches and labels, 1 image batch go up; 469 losses, 79 counts and a mean come down.
-
-    469 + 79 steps tile their parts, each begins with data loading, which is most of the idle time; 15 launches and a
-    memset of each training step come from the framework's thread.
-    """
-    sizes = 4 * (784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10) + 70_000 * (784 * 4 + 8) + 128 * 784 * 4
-    copies = {way: (row["count"], row["bytes"]) for way, row in TRUTH["copies"].items() if way in ("H2D", "D2H")}
-    assert {"H2D": (6 + 2 * 548 + 1, sizes), "D2H": (469 + 79 + 1, 469 * 4 + 79 * 8 + 4)} == copies
-    ranges = db.execute("SELECT start, end, text FROM NVTX_EVENTS ORDER BY start, end DESC").fetchall()
-    steps = [row for row in ranges if row[2].startswith(("step ", "test step "))]
-    assert 469 + 79 == len(steps)
-    assert all(before[1] == after[0] for before, after in pairwise(steps))
-    assert {start for start, _, _ in steps} == {start for start, _, text in ranges if text == "data loading"}
-    idle = TRUTH["gpus"]["0"]["breakdown"]["idle_ns"]
-    assert 0.75 * idle < TRUTH["ranges"]["data loading"]["total_ns"] < idle
-    assert TRUTH["ranges"]["step"]["max_ns"] > 20 * TRUTH["ranges"]["step"]["median_ns"]
-    query = "SELECT globalTid, count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY 2"
-    (_, backward), (main, _) = db.execute(query).fetchall()
-    assert (469 * 16, main >> 24 & 0xFFFFFF) == (backward, main & 0xFFFFFF)
-
-
 # The counters
-
-
-@pytest.fixture(scope="module")
-def counted() -> dict[str, Any]:
-    """The numbers by metric, and names, read by a plain loop."""
-    header, _, *rows = page(SAMPLE / "mlp_a100.inference.ncu.csv")
-    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    return {
-        name: np.array([float(v.replace(",", "")) for v in values]) if "__" in name and "name" not in name else values
-        for name, values in columns.items()
-    }
 
 
 @pytest.fixture(scope="module")
 def run() -> perfkit.Run:
     return perfkit.load(SAMPLE)
-
-
-def test_counters_are_the_reports(counted: dict[str, Any]) -> None:
-    """763,904 + 772,096 + 2 x 15,484,032 = 32,504,064 FLOP, per kernel as in Table 9; tensor counters are 0.
-
-    2,481,024 bytes are read; printed in K and M, SGEMM's add up to the 367.43 of Table 10 and clamp's to 216.70.
-    72,581 cycles; rates add up to 10,083,762,361 and stay 1.26 GHz each: 57.58 us, not the report's 7.2. 3,636,736
-    DRAM cycles, and frequencies that add up to 4.77 and 4.71 GHz for the groups of three.
-    """
-    pipes = [counted[f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum"] for op in ("fadd", "fmul", "ffma")]
-    assert [763_904, 772_096, 15_484_032] == [pipe.sum() for pipe in pipes]
-    flops = counted["sm__sass_thread_inst_executed_ops_fadd_fmul_ffma_pred_on.sum"]
-    assert (pipes[0] + pipes[1] + 2 * pipes[2]).tolist() == flops.tolist()
-    read = counted["dram__bytes_read.sum"]
-    assert (2_481_024, 0) == (read.sum(), counted["dram__bytes_write.sum"].sum())
-    printed = [round(value / 1e6, 2) if value >= 1e6 else round(value / 1e3, 2) for value in read]
-    kinds = [next(k for k in ("sgemm", "splitK", "softmax", "clamp") if k in name) for name in counted["Kernel Name"]]
-    sums = pd.DataFrame({"flops": flops, "printed": printed}).groupby(kinds).sum()
-    assert {"sgemm": 32_243_712, "splitK": 229_376, "clamp": 0, "softmax": 30_976} == sums["flops"].to_dict()
-    assert {"sgemm": 367.43, "clamp": 216.70, "splitK": 665.86, "softmax": 11.65} == pytest.approx(
-        sums["printed"].to_dict(), abs=1e-9
-    )
-    assert 0 == sum(values.sum() for name, values in counted.items() if "tensor" in name)
-    cycles, rate = counted["sm__cycles_elapsed.avg"], counted["sm__cycles_elapsed.avg.per_second"]
-    assert (72_581, 10_083_762_361) == (cycles.sum(), rate.sum())
-    assert ("57.58", "7.2") == (f"{(cycles / rate).sum() * 1e6:.2f}", f"{cycles.sum() / rate.sum() * 1e6:.1f}")
-    assert pytest.approx(cycles / rate * 1e9, abs=1) == counted["gpu__time_duration.sum"]
-    assert 3_636_736 == counted["dram__cycles_elapsed.sum"].sum()
-    assert 4.77e9 + 4.71e9 + 1.59e9 + 1.57e9 == counted["dram__cycles_elapsed.avg.per_second"].sum()
-
-
-def test_counters_are_possible(counted: dict[str, Any]) -> None:
-    """Percentages are in 0..100, a unit is as busy as its busiest part, and stalls add up to the warp's latency.
-
-    One cycle of the latency is the instruction itself.
-    """
-    percent = {name: v for name, v in counted.items() if ".pct" in name or name.endswith("_pct")}
-    assert all(((v >= 0) & (v <= 100)).all() for v in percent.values())
-    tail = "throughput.avg.pct_of_peak_sustained_elapsed"
-    assert (percent[f"gpu__compute_memory_{tail}"] >= percent[f"gpu__dram_{tail}"]).all()
-    reasons = [v for name, v in counted.items() if "issue_stalled" in name]
-    latency = counted["smsp__average_warp_latency_per_inst_issued.ratio"]
-    assert pytest.approx(latency, abs=0.1) == sum(reasons)  # 18 values of two decimals
-    assert [1.0] * 8 == counted["smsp__average_warps_issue_stalled_selected_per_issue_active.ratio"].tolist()
 
 
 def test_the_reader_finds_the_truth_of_the_counters(run: perfkit.Run) -> None:
