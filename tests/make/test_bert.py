@@ -6,7 +6,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,7 +21,6 @@ DATA = Path(__file__).parents[2] / "data"
 LAB, OPTIMISED = DATA / "bert_a100", DATA / "bert_a100_optimised"
 TRUTH, OPTIMISED_TRUTH = (json.loads((each / f"{each.name}.truth.json").read_text()) for each in (LAB, OPTIMISED))
 LAYERS, STEPS, BATCH, TOKENS = 12, 3, 32, 32 * 128
-FEW, OF_THE_BATCH = 2, rf"\b({BATCH}|{BATCH * 12}|{TOKENS})\b"  # batch of a recording, and sizes that grow with it
 OF_A_LAYER = 2 * TOKENS * 768 * 768, 2 * TOKENS * 768 * 3072, 2 * 32 * 12 * 128 * 128 * 64  # FLOP of each product
 
 
@@ -84,48 +82,6 @@ def test_flops_by_shape_are_those_of_bert(run: perfkit.Run, owner: pd.DataFrame)
     assert STEPS * (LAYERS * (4 * square + 2 * wide) + head) == found["aten::addmm"]
     assert STEPS * LAYERS * 2 * attention == found["aten::bmm"]
     assert STEPS * bert.batch_flops(BATCH) == found["aten::addmm"] + found["aten::bmm"]
-
-
-def test_operators_are_those_that_pytorch_runs(run: perfkit.Run, tmp_path: Path, torch: Any) -> None:
-    """PyTorch, recording such a batch on the CPU, has all operators but those that copy to the GPU and back.
-
-    Name, caller, shapes, types, strides and other arguments are its own.
-    """
-    first = run.ranges[run.ranges["kind"] == "step"].iloc[0]
-    own = run.ops[run.ops["start_ns"] < first["start_ns"] + first["dur_ns"]]
-    ours = of_a_batch(own)
-    one, two = (of_a_batch(perfkit.load(recorded(tmp_path / f"{layers}.json", layers)).ops) for layers in (1, 2))
-    real = one + Counter({op: (LAYERS - 1) * count for op, count in (two - one).items()})
-    only_ours = Counter(name for name, *_ in (ours - real).elements())
-    moved = {"aten::to": 3, "aten::_to_copy": 5, "aten::empty_strided": 5, "aten::copy_": 5}
-    assert moved == only_ours
-    cpus_own = {"aten::expand", "aten::as_strided", "aten::copy_", "aten::resolve_conj", "aten::select", "aten::to"}
-    cpus_own |= {"aten::_to_copy", "aten::empty_strided"}
-    assert {name for name, *_ in (real - ours).elements()} <= cpus_own
-    assert 1517 == ours.total()
-
-
-def of_a_batch(ops: pd.DataFrame) -> Counter[tuple[Any, ...]]:
-    named = ops.set_index("op")["name"].astype("string")
-    columns = [ops[column].astype("string").fillna("") for column in ("shapes", "dtypes", "strides", "concrete")]
-    arguments = (c.str.replace(OF_THE_BATCH, lambda m: str(int(m[0]) // BATCH * FEW), regex=True) for c in columns)
-    return Counter(zip(ops["name"].tolist(), ops["parent"].map(named).fillna(""), *arguments, strict=True))
-
-
-def recorded(path: Path, layers: int) -> Path:
-    """Record a batch with PyTorch on the CPU; further layers only repeat what the second one does."""
-    import torch
-    from bert_eager import Bert
-
-    model = Bert(layers).eval()
-    tokens = torch.zeros(FEW, 128, dtype=torch.long)
-    mask = torch.ones_like(tokens)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.no_grad(), torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
-        start, end = model(tokens, tokens, mask)
-        start.cpu(), end.cpu()
-    profiler.export_chrome_trace(str(path))
-    return path
 
 
 def test_counters_are_the_truths() -> None:

@@ -1,7 +1,6 @@
 """The simulated run of the lab's MLP: its timeline, its trace, and the counters of its inference."""
 
 import gzip
-import importlib
 import json
 import sqlite3
 from collections import Counter
@@ -14,7 +13,7 @@ import pytest
 
 import perfkit
 from make.kineto import BASE_STEP_NS
-from make.spans import BATCH, IMAGE, LAYERS
+from make.spans import BATCH, LAYERS
 from perfkit.analysis import flops, host, kernels, memory, operators, steps, timeline
 
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
@@ -259,52 +258,3 @@ def test_the_sample_joins_three_tools(run: perfkit.Run) -> None:
     assert 146 * STEPS == len(run.ops) == len(own.ops)
     assert 60e9 < KINETO["t0_unix_ns"] - int(run.capture["t0_unix_ns"].min())
     assert KINETO["steps"][0]["start_ns"] == own.ranges["start_ns"].min()
-
-
-def test_operators_are_those_that_pytorch_runs(traced: perfkit.Run, tmp_path: Path, torch: Any) -> None:
-    """PyTorch, recording such a step on the CPU, has all operators but eleven, which a GPU or the data loader needs.
-
-    Name, caller, shapes, types, strides, other arguments and autograd's number (from the step's first) are its own.
-    On the CPU there are no copies to the device, and zero_ does without fill_.
-    """
-    real = operators_of_a_step(perfkit.load(recorded(tmp_path)).ops)
-    last = traced.ranges[traced.ranges["kind"] == "step"].iloc[-1]
-    ops = traced.ops[traced.ops["start_ns"] >= last["start_ns"]]
-    ours = operators_of_a_step(ops)
-    only_ours = Counter(name for name, *_ in (ours - real).elements())
-    transfer = {"aten::to": 2, "aten::_to_copy": 2, "aten::empty_strided": 2, "aten::copy_": 2}
-    assert {**transfer, "aten::stack": 1, "aten::cat": 1, "aten::fill_": 1} == only_ours
-    assert 146 == ours.total()
-
-
-def operators_of_a_step(ops: pd.DataFrame) -> Counter[tuple[Any, ...]]:
-    names = ops.set_index("op")["name"].astype("string")
-    first = ops.loc[ops["name"] == "aten::addmm", "sequence"].min() - 1  # that of the layer's transposition
-    number = ops["sequence"].where(ops["sequence"] < 0, ops["sequence"] - first)
-    arguments = (ops[column].astype("string").fillna("") for column in ("shapes", "dtypes", "strides", "concrete"))
-    caller = ops["parent"].map(names).fillna("")
-    return Counter(zip(ops["name"].tolist(), caller, *arguments, number, strict=True))
-
-
-def recorded(folder: Path) -> Path:
-    torch = importlib.import_module("torch")
-    layers = torch.nn.ModuleList(torch.nn.Linear(inputs, outputs) for inputs, outputs in LAYERS)
-    optimiser = torch.optim.SGD(layers.parameters(), lr=0.01, momentum=0.9, foreach=True)
-    images, labels = torch.ones(BATCH, *IMAGE), torch.zeros(BATCH, dtype=torch.long)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        out = images.view(-1, 784)
-        for layer in layers:
-            out = torch.relu(layer(out))
-        loss = torch.nn.functional.nll_loss(torch.nn.functional.log_softmax(out, dim=1), labels)
-        total = loss.detach() * len(labels)
-        loss.backward()
-        optimiser.step()
-        total.item()
-
-    step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(folder / "cpu.json"))
-    return folder / "cpu.json"
