@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import re
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make.kineto import BASE_STEP_NS, Event, Flow, Instant, Label, Mark, Span, described, ranks, write
+from make.kineto import BASE_STEP_NS, Event, Flow, Instant, Mark, Span, described, ranks, write
 from perfkit.analysis import communication, operators, steps, timeline
 from perfkit.analysis.communication import imbalance
 
@@ -44,43 +42,6 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[perfkit.Run, dict[st
     folder = tmp_path_factory.mktemp("ranks")
     truth = ranks(folder, ranks=4, events=1_500, straggler=2)
     return perfkit.load(folder), truth
-
-
-def test_real_events_are_written_as_they_were(profiles: Path) -> None:
-    """8,498 events of a trace that Kineto wrote have its text again, but for blanks before keys.
-
-    Left out are kernels, whose quotients Kineto writes with six decimals, and the profiler's own two lines.
-    """
-    name = "TraceLens__perf_model__normalization__normalization_layer_test.json.gz"
-    real = text(profiles / "torch" / name)
-    found = real.split("\n  },\n  {\n")[1:-1]
-    pairs = [(written(json.loads(f"{{{event}}}", parse_float=Decimal)), event) for event in found]
-    assert {"X", "s", "f", "i", "M"} == {event.split('"ph": "')[1][0] for _, event in pairs}
-    kept = [(ours, event) for ours, event in pairs if ours]
-    assert len(found) - len(kept) == 2 + real.count('"cat": "kernel"')
-    assert [] == [(ours, event) for ours, event in kept if plain(ours) != plain(f"  {{\n{event}\n  }}")][:1]
-
-
-def written(event: dict[str, Any]) -> str:
-    """Write a decoded event anew, unless it is left out."""
-    place, args = (event["pid"], event["tid"]), event.get("args", {})
-    time = int(event["ts"] * 1000)
-    if event["pid"] == "Spans" or event.get("cat") == "kernel":
-        return ""
-    if event["ph"] == "X":
-        return Span(event["cat"], event["name"], *place, time, int(event["dur"] * 1000), args).text(0)
-    if event["ph"] == "i" and event["s"] == "t":
-        return Instant(event["cat"], event["name"], *place, time, args).text(0)
-    if event["ph"] == "i":
-        return Mark(event["name"], *place, time).text(0)
-    if event["ph"] == "M":
-        return Label(event["name"], *place, args).text(time)
-    return Flow(event["cat"], event["id"], *place, time, event["ph"] == "f").text(0)
-
-
-def plain(event: str) -> str:
-    """The text of an event without the blanks before its keys, of which Kineto writes some more or less."""
-    return re.sub(r'[ ]+"', '"', event)
 
 
 def test_the_reader_finds_every_nanosecond(trace: Path) -> None:
