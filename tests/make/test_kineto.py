@@ -5,12 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import perfkit
 from make.kineto import BASE_STEP_NS, Event, Flow, Instant, Mark, Span, described, ranks, write
-from perfkit.analysis import communication, operators, steps, timeline
+from perfkit.analysis import communication, steps, timeline
 from perfkit.analysis.communication import imbalance
 
 T0 = 1_750_083_000_000_000_123
@@ -79,12 +78,6 @@ def test_every_rank_says_who_it_is(late: tuple[perfkit.Run, dict[str, Any]]) -> 
     assert [truth["steps"]] * 4 == steps.detect(run.ranges, run.kernels).groupby("rank").size().tolist()
 
 
-def test_the_number_of_events_is_the_one_asked_for(tmp_path: Path) -> None:
-    """Whole steps of 213 events after 12 labels: of 1,000 events 864; one step at least."""
-    assert [864, 225] == [ranks(tmp_path, ranks=2, events=n)["events"] for n in (1_000, 1)]
-    assert 225 == len(json.loads(text(tmp_path / "rank-1.pt.trace.json.gz"))["traceEvents"])
-
-
 def test_computation_and_communication_are_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
     run, truth = late
     parts = timeline.breakdown(run.kernels, run.copies)
@@ -108,31 +101,6 @@ def test_the_late_rank_is_known(late: tuple[perfkit.Run, dict[str, Any]]) -> Non
     assert truth["skew_ns"] == of_each["wait_ns"].max().sum()
     assert {float(truth["latency_ns"])} == set(of_each["dur_ns"].min())
     assert matched["together"].all()
-
-
-def test_nobody_is_late_unless_asked_for(tmp_path: Path) -> None:
-    """Without a straggler the ranks compute for about as long, 5 % apart at most; with one half as long again."""
-    plain = pd.Series(ranks(tmp_path, ranks=3, events=3_000)["computation_ns"])
-    late = pd.Series(ranks(tmp_path, ranks=3, events=3_000, straggler=0)["computation_ns"])
-    assert plain.max() / plain.min() < 1.05
-    assert pytest.approx(1.5, abs=1e-4) == late[0] / plain[0]
-    assert plain[1:].tolist() == late[1:].tolist()
-
-
-def test_the_same_seed_gives_the_same_folder(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in "abc"]
-    for folder, seed in zip(folders, (1, 1, 2), strict=True):
-        ranks(folder, ranks=2, events=250, seed=seed)
-    first, again, other = ([path.read_bytes() for path in sorted(folder.iterdir())] for folder in folders)
-    assert first == again != other
-
-
-def test_kernels_have_their_operators(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
-    """Products are launched in aten::addmm, reductions in record_param_comms, and no operator crosses another."""
-    run, _ = late
-    found = operators.launched(run.ops, run.kernels, run.api_calls)
-    assert {"aten::addmm", "record_param_comms"} == set(found["operator"])
-    assert (run.ops["parent"] >= 0).sum() == (run.ops["name"] == "aten::addmm").sum()
 
 
 def test_impossible_jobs_are_refused(tmp_path: Path) -> None:
