@@ -5,16 +5,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import perfkit
 from make import resnet_work
-from make.resnet_work import BLOCKS, CONVOLUTIONS, NAMES, PARAMETERS
+from make.resnet_work import NAMES
 from perfkit import analysis
 from perfkit.tables import COPIES
-from perfkit.workloads import Plan, flops
 
 SAMPLE = Path(__file__).parents[2] / "data" / "resnet18_a100"
 CAPTURE, TRUTH = SAMPLE / "resnet18_a100.nsys.sqlite", json.loads((SAMPLE / "resnet18_a100.truth.json").read_text())
@@ -90,31 +86,6 @@ def test_counters_and_timeline_are_of_the_same_pass() -> None:
     launches, kernels = run.launches, run.kernels
     assert launches["full_name"].astype(str).tolist() * 40 == kernels["full_name"].astype(str).tolist()
     assert launches["grid_blocks"].tolist() * 40 == kernels["grid_blocks"].tolist()
-
-
-def test_layers_are_the_networks() -> None:
-    """20 convolutions and 11,689,512 parameters, as torchvision says; three blocks have a shortcut of their own."""
-    assert (20, 11_689_512) == (len(CONVOLUTIONS), PARAMETERS)
-    assert 3 == sum(block.shortcut is not None for block in BLOCKS)
-    assert [56, 56, 28, 28, 14, 14, 7, 7] == [block.second.side for block in BLOCKS]
-
-
-@pytest.mark.parametrize("batch", [1, 64, 128])
-def test_operations_are_the_formulas(batch: int) -> None:
-    inference = resnet_work.forward(batch, training=False)
-    products = ("fprop", "dgrad", "wgrad", "linear")
-    assert flops.step(Plan("resnet18", mode="inference"), batch) == sum(
-        launch.flops for launch in inference if launch.key.startswith(products)
-    )
-    step = [*resnet_work.forward(batch, training=True), *resnet_work.backward(batch)]
-    assert flops.step(Plan("resnet18"), batch) == sum(x.flops for x in step if x.key.startswith(products))
-
-
-def test_layers_are_the_workloads(torch: Any) -> None:
-    from perfkit.workloads.models import ResNet18
-
-    found = [p.shape for name, p in ResNet18(classes=1000).named_parameters() if p.ndim == 4]
-    assert Counter((c.outputs, c.inputs, c.kernel, c.kernel) for c in CONVOLUTIONS) == Counter(map(tuple, found))
 
 
 def test_the_reports_kernels_lead_their_kinds_in_its_order() -> None:
