@@ -5,14 +5,39 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from adversary.__main__ import score
 from adversary.cases import CASES, plan
 
+import perfkit
+from perfkit import diagnosis
+from perfkit.diagnosis.finding import Finding
+
+SLACK = 0.03  # of a gain: what the randomness of two runs may differ by
+ONCE = {"warm_up"}  # mending it makes the figures true, not the program faster: it claims no gain
 KNOWN_WRONG = {
     "waits_each_iteration": "the CPU reads a residual in each iteration; no recording says whether the next launch "
     "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence, at times behind "
     "launch_overhead"
 }
+
+
+def judged(name: str, seed: int, folder: Path) -> tuple[list[Finding], list[str]]:
+    """Run a case; return what perfkit tells of it, and what is wrong with that."""
+    made = plan(name, seed)
+    found = diagnosis.findings(perfkit.load(made.write(made.program.run(), folder)))
+    names = set().union(made.also, *(cause.names for cause in made.causes))
+    strong = [item.rule for item in found if (item.severity, item.confidence) == ("high", "high")]
+    wrong = [f"{rule} is not planted" for rule in strong if rule not in names]
+    if made.quiet:
+        loud = [item.rule for item in found if item.severity != "low" and item.rule not in made.also]
+        return found, wrong + [f"{rule}, though it is {made.quiet}" for rule in loud]
+    meant = [cause for cause in made.first() if found and found[0].rule in cause.names]
+    if made.causes and not meant:
+        wrong.append(f"none of {[cause.words for cause in made.first()]} is told first")
+    elif meant and found[0].rule not in ONCE:
+        gain, truth = found[0].gain, made.gain(meant[0])
+        if not gain.low * (1 - SLACK) <= truth <= gain.high * (1 + SLACK):
+            wrong.append(f"{truth:.2f} times as fast in truth, not {gain}")
+    return found, wrong
 
 
 def _operations(db: sqlite3.Connection) -> str:
@@ -62,13 +87,12 @@ def _case(name: str) -> object:
 
 @pytest.mark.parametrize("name", [_case(name) for name in CASES])
 def test_told(name: str, tmp_path: Path) -> None:
-    one = score(name, 0, tmp_path)
-    assert one.right(), [(item.rule, item.severity, item.confidence, item.gain) for item in one.told] + [one.truth]
+    assert [] == judged(name, 0, tmp_path)[1]
 
 
 @pytest.mark.parametrize("seed", [6, 8, 9])
 def test_half_of_a_notable_idle_time_is_told(seed: int, tmp_path: Path) -> None:
     """Allocation takes 9.9 % of the time here and is most of the idle time: below a tenth, and yet what to mend."""
-    one = score("malloc_mild", seed, tmp_path)
-    assert one.right(), [(item.rule, item.severity, item.gain) for item in one.told]
-    assert "low" == next(item.severity for item in one.told if item.rule == "idle_memory")
+    found, wrong = judged("malloc_mild", seed, tmp_path)
+    assert [] == wrong
+    assert "low" == next(item.severity for item in found if item.rule == "idle_memory")
