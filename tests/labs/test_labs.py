@@ -199,18 +199,6 @@ def test_kernel_answers_in_a_sentence_that_is_still_an_error() -> None:
         NotebookClient(notebook, timeout=300).execute()
 
 
-@pytest.mark.parametrize(
-    "capture", ["GindaChen__nsys-ai__mfu_2gpu_before", "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report"]
-)
-def test_lab2_looks_at_one_of_several_gpus(capture: str, profiles: Path) -> None:
-    """Shares are of one GPU's time: with the kernels of two, solution and tests would mean different things."""
-    notebook = on(read("lab2_mlp_cnn"), profiles / "nsys" / f"{capture}.sqlite")
-    space = solved(notebook)
-    assert 2 == space["recorded"].kernels["gpu"].nunique()
-    assert 1 == space["traced"].kernels["gpu"].nunique()
-    assert "yours" == space["origin"]["timeline"]
-
-
 def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
     """From the sample, or a student's own folder: the file's times, and rates by the operations that students count."""
     other = tmp_path / "timed"
@@ -303,55 +291,6 @@ def test_a_folder_beside_the_notebook_comes_before_the_sample_of_its_name(
     assert [Path(name), Path("mine"), sample()] == [capture(name), capture("mine"), capture(sample())]
 
 
-UNKNOWN = {
-    "lab1_the_gpu": "nsys/extra-p__extrap__profile1.sqlite",  # a GeForce GTX 1060 of a laptop
-    "lab2_mlp_cnn": COUNTED,
-}
-
-
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_gpu_without_peaks_is_told_and_the_sample_taken(name: str, profiles: Path) -> None:
-    """A capture of a GPU that is in no table, or that does not name it, ends in a sentence and the sample's GPU."""
-    notebook = on(read(name), profiles / UNKNOWN[name])
-    space = solved(notebook)
-    told = space["why"] if name == "lab1_the_gpu" else space["origin"]["launches"]
-    assert "sample" in told
-    assert "peaks" in told
-    assert "NVIDIA A100 80GB PCIe" == space["gpu"].name
-
-
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 2060", "NVIDIA Unheard Of"])  # without peaks; in no table
-def test_lab3_needs_the_tf32_peak_of_a_gpu(name: str, known: bool, tmp_path: Path) -> None:
-    """Counters of a GPU without one are left for the sample's, and it is said; with a CSV file they are taken."""
-    (counters,) = (sample("resnet18_a100") / "inference").glob("*.csv")
-    page, table = tmp_path / "capture.csv", tmp_path / "peaks.csv"
-    page.write_text(counters.read_text(encoding="utf-8").replace("NVIDIA A100 80GB PCIe", name), encoding="utf-8")
-    table.write_text(f"name_nvidia_smi,fp32_tflops,tf32_tflops,mem_bw_gbs\n{name},6.45,6.45,336\n", encoding="utf-8")
-    notebook = on(read("lab3_resnet18"), page, peaks=table if known else None)
-    space = solved(notebook)
-    assert (name if known else "NVIDIA A100 80GB PCIe") == space["gpu"].name
-    assert known == (space["origin"]["counters"] == "yours")
-    assert known or "peaks" in space["origin"]["counters"]
-
-
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_peaks_of_ones_own_are_taken(name: str, profiles: Path, tmp_path: Path) -> None:
-    table, capture = tmp_path / "peaks.csv", profiles / UNKNOWN["lab1_the_gpu"]
-    table.write_text(
-        "name_nvidia_smi,fp32_tflops,mem_bw_gbs\nGeForce GTX 1060 with Max-Q Design,3.79,192\n", encoding="utf-8"
-    )
-    if name == "lab2_mlp_cnn":
-        page = (sample() / "mlp_a100.inference.ncu.csv").read_text(encoding="utf-8")
-        capture = tmp_path / "capture.csv"
-        capture.write_text(
-            page.replace("NVIDIA A100 80GB PCIe", "GeForce GTX 1060 with Max-Q Design"), encoding="utf-8"
-        )
-    notebook = on(read(name), capture, peaks=table)
-    space = solved(notebook)
-    assert "GeForce GTX 1060 with Max-Q Design" == space["gpu"].name
-
-
 def test_page_has_every_lab_with_its_points() -> None:
     """A row for each notebook, with the points of tests and prose; every assignment is set up."""
     page = (LABS / "README.md").read_text(encoding="utf-8")
@@ -363,17 +302,6 @@ def test_page_has_every_lab_with_its_points() -> None:
         )
         assert re.search(rf"^\| `{name}` \|.*\| {tests}, {prose} \|$", page, re.M), (name, tests, prose)
     assert f"for lab in {' '.join(ASSIGNMENTS)}; do" in page
-
-
-def test_gpu_without_peaks_keeps_to_the_samples(profiles: Path) -> None:
-    """A real timeline of a GeForce without metrics and steps: its kernels are read, its arithmetic is not judged."""
-    notebook = on(read("lab3_resnet18"), profiles / "nsys" / "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite")
-    space = solved(notebook)
-    assert ("NVIDIA GeForce RTX 2070 SUPER", "NVIDIA A100 80GB PCIe") == (
-        space["run"].devices["name"].iloc[0],
-        space["gpu"].name,
-    )
-    assert {"timeline": "yours", "sampled metrics": "sample", "counters": "sample"} == space["origin"]
 
 
 NAME = "lab4_experiments"
