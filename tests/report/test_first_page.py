@@ -17,7 +17,6 @@ from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.headline import (
     FAILED,
-    _who,
     achievable,
     headline,
     leading,
@@ -106,12 +105,6 @@ def selected(profiles: Path, name: str) -> perfkit.selection.Selection:
     return perfkit.select(perfkit.load(profiles / name))
 
 
-def tiles(view: perfkit.selection.Selection) -> dict[str, str]:
-    """The values of the tiles by their labels."""
-    found = headline(view, diagnosis.figures(view), diagnosis.findings(view))
-    return {tile.label: tile.value for tile in found.tiles}
-
-
 @pytest.mark.parametrize("path", KINDS)
 def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: Path) -> None:
     verdict, labels = KINDS[path]
@@ -140,35 +133,6 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
     kept = presentable(executed, recorded(view.run))
     drawn = [output.data for cell in kept.cells for output in cell.get("outputs", [])]
     assert sum(any("vega" in mime for mime in data) for data in drawn) == 1
-
-
-def test_tiles_of_real_captures(profiles: Path) -> None:
-    # Counts, as five connections have no 60.0 %.
-    view = selected(profiles, "monitor/nccl_debug_info_h20_issue1189.txt")
-    assert ["4", "5", "3 of 5", "2 of 5"] == [*tiles(view).values()]
-    # A monitoring log shows no gain: its tiles are numbers.
-    found = tiles(selected(profiles, "monitor/smi_query__rtx4090_training_run.csv"))
-    assert ["GPU utilisation", "Highest power", "Highest memory", "Memory busy"] == [*found]
-    # Four A100 are in the node, and CloverLeaf ran on one of them.
-    view = selected(profiles, "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
-    assert _who(view, diagnosis.figures(view)).startswith("The A100 was")
-    # GPU 3 works for a third of the time: no tile states a mean of all, and all findings gain what one does.
-    found = tiles(selected(profiles, "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite"))
-    assert ("31.2 % to 93.7 %", "up to 1.6x") == (found["GPU busy"], found["Possible gain"])
-    # Warm-up hides the calls that keep the GPU idle for 24.6 % of the time.
-    found = tiles(selected(profiles, next(name for name in KINDS if "num_workers_0" in name)))
-    assert ("85.7 %", "1.03x") == (found["Largest loss"], found["Possible gain"])
-    # The messages are so small that the log rounds each rate to 0.00 GB/s.
-    found = tiles(selected(profiles, "monitor/nccl_tests_aws_p5_mpi_tagged.txt"))
-    assert ("12.8 µs", False) == (found["Shortest time"], "Highest rate" in found)
-    # By hand from the rows of the log: the largest busbw, the least time, and 8 nodes of 4 GPUs.
-    name = "nccl_tests__alcf_polaris_nccl_2_18_n8.g4.2023-10-13-14-07-13_all_reduce_output.dat.1.txt"
-    view = selected(profiles, f"monitor/{name}")
-    assert [(t.label, t.value, t.note) for t in headline(view, diagnosis.figures(view), []).tiles] == [
-        ("All-reduce", "9.81 GB/s", "bus bandwidth"),
-        ("Highest rate", "11.1 GB/s", "bus bandwidth, messages of 8.39 MB"),
-        *(("Shortest time", "47.2 µs", "for a message of 32 B"), ("Ranks", "32", "in the benchmark")),
-    ]
 
 
 def finding(rule: str, low: float, high: float, confidence: str = "high", *steps: str) -> Finding:
@@ -210,44 +174,6 @@ def test_two_short_kernels_judge_no_program(profiles: Path) -> None:
 
 
 FAILURE = "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [  # the bandwidths are those of the last rows of the logs
-        ("monitor/superbench__nccl_alltoall.log", "All-to-all reaches 224 GB/s of bus bandwidth with large messages."),
-        ("monitor/superbench__nccl_broadcast.log", "Broadcast reaches 233 GB/s of bus bandwidth with large messages."),
-        (
-            "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv",
-            "At the only reading, a kernel ran 100 % of the time. No check of the log needs attention.",
-        ),
-        (
-            "monitor/nccl_tests_aws_p5_mpi_tagged.txt",
-            "The benchmark timed all-reduce with messages of 8 B to 32 B. The log does not show the bus bandwidth.",
-        ),
-        (
-            FAILURE,
-            "The run failed: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, "
-            "NumelIn=1, NumelOut=8, Timeout(ms)=120000) ran for 120012 milliseconds before timing out.",
-        ),
-        (
-            "monitor/dcgmi_dmon_h100nvl_dcgm339.txt",
-            "No kernel ran during the only reading of the log. Record the log again while the program runs.",
-        ),
-        (
-            "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep",
-            "Measured launches: 6, 25.9 µs in all. No finding follows from them.",
-        ),
-        (
-            "monitor/nccl_debug_info_h20_issue1189.txt",
-            "NCCL connected 4 ranks: of 5 connections with a known transport, 3 cross the network (NET/IB), "
-            "2 go from GPU to GPU in a node (P2P/CUMEM).",
-        ),
-    ],
-)
-def test_a_run_without_findings_states_its_number(profiles: Path, name: str, said: str) -> None:
-    view = selected(profiles, name)
-    assert headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict.startswith(said)
 
 
 def test_a_failed_run_says_so_first_whatever_else_is_found(profiles: Path) -> None:
