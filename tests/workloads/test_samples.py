@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit import hardware
 from perfkit.analysis import timeline
 from perfkit.analysis.flops import operators
 from perfkit.report.notebooks import sample
 from perfkit.workloads import MODELS, Plan, flops
-from perfkit.workloads.experiments import EXPERIMENTS
 
 FOLDER = sample().parent / "cpu_workloads"
 WORDS = {"training": "train", "inference": "inference"}
@@ -156,48 +154,3 @@ def test_counters_of_the_gpu_are_those_of_the_file() -> None:
     done = total(*map(op.format, ("fadd", "fmul", "ffma", "ffma")))
     assert done == launches["fp32_flops"].sum()
     assert 1 < done / flops.step(Plan("mlp", mode="inference"), 128) < 1.2
-
-
-def test_table_of_experiments_fits_the_plans_and_the_formulas() -> None:
-    """Runs are those of the plans, without the case's last stage; rates follow from time, formula and data sheet."""
-    with sample("gpu_experiments.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    plans = {(name, label): plan for name, of in EXPERIMENTS.items() for label, plan in of.plans("cuda").items()}
-    assert [which for which in plans if which != ("case", "torch.compile")] == [
-        (row["experiment"], row["run"]) for row in rows
-    ]
-    h200 = hardware.peaks("NVIDIA H200")
-    assert h200 is not None
-    for row in rows:
-        plan = plans[row["experiment"], row["run"]]
-        step, wall, kernels, traced = (
-            float(row[f"{name}_ns"]) for name in ("step_median", "wall_step", "kernel_step", "traced_step")
-        )
-        assert list(plan.batches) == [int(row["batch_count"])]
-        assert int(row["batch_count"]) / wall * 1e9 == pytest.approx(float(row["samples_per_s"]), rel=1e-5)
-        peak = h200.flops({"fp32": "fp32", "tf32": "tf32_tensor", "bf16": "bf16_tensor"}[plan.precision])
-        rate = flops.step(plan, plan.batches[0]) / step * 1e9
-        assert rate / peak == pytest.approx(float(row["peak_frac"]), rel=1e-5)
-        assert 0 < kernels < min(step, traced)
-        assert 0 < float(row["kernel_busy_frac"]) < 1
-
-
-def test_what_the_readme_says_of_the_experiments() -> None:
-    """BF16: kernels 3.3 times as fast, the step not; the same program twice: equal kernels, steps 35 % apart."""
-    with sample("gpu_experiments.csv").open(encoding="utf-8", newline="") as file:
-        rows = {(row["experiment"], row["run"]): row for row in csv.DictReader(file)}
-
-    def ratio(one: tuple[str, str], two: tuple[str, str], column: str) -> float:
-        return float(rows[one][column]) / float(rows[two][column])
-
-    pair = ("precision", "before"), ("precision", "after")
-    assert [3.3, 1.0] == [round(ratio(*pair, name), 1) for name in ("kernel_step_ns", "step_median_ns")]
-    assert ["269", "392"] == [rows[which]["launches_count"] for which in pair]
-    again = ("measuring", "after"), ("measuring", "before")
-    assert [1.0, 1.35, 1.08] == [
-        round(ratio(*again, name), 2) for name in ("kernel_step_ns", "step_median_ns", "traced_step_ns")
-    ]
-    fills = {which: float(row["kernel_step_ns"]) / float(row["step_median_ns"]) for which, row in rows.items()}
-    full = {which for which, share in fills.items() if share > 0.53}
-    assert {("precision", "before"), ("tensor", "before")} == full
-    assert [0.97, 0.97] == [round(fills[which], 2) for which in full]
