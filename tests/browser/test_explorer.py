@@ -204,37 +204,6 @@ def test_fast_turns_of_the_wheel_add_up(explorer: Exploring) -> None:
     assert lengths == sorted(lengths, reverse=True)
 
 
-WATCH = f"""() => {{
-    const own = CanvasRenderingContext2D.prototype, fill = own.fillRect, canvas = {CANVAS};
-    const width = Object.getOwnPropertyDescriptor(Element.prototype, 'clientWidth').get;
-    window.watched = {{bars: 0, widths: 0, frames: () => Number({ROOT}.dataset.drawn)}};
-    own.fillRect = function (...box) {{ watched.bars += 1; return fill.apply(this, box); }};
-    Object.defineProperty(canvas, 'clientWidth',
-        {{configurable: true, get() {{ watched.widths += 1; return width.call(this); }}}});
-    watched.end = () => {{ own.fillRect = fill; delete canvas.clientWidth; }};
-}}"""
-
-
-def test_a_frame_draws_only_what_changed(explorer: Exploring) -> None:
-    """Each bar asked for the width of the canvas, and each move of the pointer drew all bars: drags took seconds."""
-    explorer.settle()
-    explorer.tab.evaluate(WATCH)
-    before = explorer.tab.evaluate("watched.frames()")
-    for across in (0.3, 0.4, 0.5):
-        explorer.point(across)
-    explorer.tab.wait_for_function("before => watched.frames() > before", arg=before, timeout=LIMIT)
-    assert 0 == explorer.tab.evaluate("watched.bars")
-    explorer.tab.keyboard.down("Shift")
-    explorer.drag(TIMELINE, 0.4, 0.6)
-    explorer.tab.keyboard.up("Shift")
-    explorer.press("+")
-    explorer.settle()
-    assert explorer.tab.evaluate("watched.bars") > 100
-    frames = explorer.tab.evaluate("watched.frames()") - before
-    assert explorer.tab.evaluate("watched.widths") <= 5 * frames + 20
-    explorer.tab.evaluate("watched.end()")
-
-
 def _with(key: str, tab: Any) -> Any:
     def turn(across: float, down: float) -> None:
         tab.keyboard.down(key)
