@@ -280,27 +280,6 @@ def test_short_names_stay_apart_within_a_capture(nsys: Nsys, torch: Torch) -> No
     assert [len(names) for names in captures] == [len({short(name) for name in names}) for names in captures]
 
 
-# The only short names that stand for two full names in the nsys exports: each is one kernel, which
-# two nsys versions spell differently (const, blanks), or two PyTorch versions declare differently
-# (a parameter more, int for long, std::array for at::detail::Array, MulFunctor in binary_internal).
-ONE_KERNEL_TWICE = {
-    "initialize_boundaries(float*, float*, float, int x4)",
-    "jacobi_kernel(float* x3, int x3)",
-    "max_pool_forward_nchw<float, float>",
-    "nll_loss_backward_reduce_cuda_kernel_2d<float, long>",
-    "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<float>>",
-    "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
-    "vectorized_elementwise_kernel<4, FillFunctor<float>>",
-    "vectorized_elementwise_kernel[MulFunctor<float>] #1a9f863d",  # of two tensors
-    "vectorized_elementwise_kernel[MulFunctor<float>] #453deb41",  # of a tensor and a number
-}
-
-
-def test_short_is_injective_but_for_one_kernel_written_twice(nsys: Nsys) -> None:
-    counts = Counter(short(full_name) for full_name in every(nsys))
-    assert ONE_KERNEL_TWICE == {name for name, count in counts.items() if count > 1}
-
-
 def test_nsys_and_pytorch_traces_share_names_of_one_kernel_only(nsys: Nsys, torch: Torch) -> None:
     shared = defaultdict(set)
     for full_name in every(nsys).union(*torch.values()):
