@@ -1,14 +1,9 @@
 """Kernels by time, number formats of the matrix work, and stall reasons."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from charts.checking import checked, drawn, refuses, subtitle, title
-from frames import kernels
 
-import perfkit
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.charts import kernels as charts_kernels
 from perfkit.charts.kernels import bars, formats, of_peak, stalled_kernels, stalls
@@ -16,8 +11,6 @@ from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 NAN = float("nan")
-QWEN = "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-GPU = "hpctoolkit/hpctoolkit-dlrm-gpu-database"
 LAUNCHES = pd.DataFrame({"rank": [0, 0], "launch": [0, 1], "name": ["short", "long"], "dur_ns": [10.0, 90.0]})
 
 
@@ -137,22 +130,6 @@ def test_the_values_are_those_of_the_analysis() -> None:
     known |= {"tensor_cores": analysis_kernels.ANSWERS, "source": analysis_kernels.SOURCES}
     legal = {column: set(values) for column, values in charts_kernels.LEGAL.items()}
     assert {column: set(values) for column, values in known.items()} == legal
-    name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas"
-    gemm = kernels({"start_ns": 0, "dur_ns": 400, "family": "gemm", "name": name})
-    spec = checked(formats(analysis_kernels.precision(OPS.empty(), gemm, API_CALLS.empty())))
-    assert "100 % of the time of the matrix work is in BF16" == spec["title"]["text"]
-
-
-def test_the_real_capture(profiles: Path) -> None:
-    """A language model on an H100: the two longest matrix kernels of the trace's truth are in BF16 on tensor cores."""
-    device = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())["devices"]["0"]
-    longest = {k["time"] for k in device["top5"] if k["name"].startswith(("sm90_xmma_gemm_bf16", "void pytorch_flash"))}
-    run = perfkit.load(profiles / "torch" / QWEN)
-    spec = checked(formats(analysis_kernels.precision(run.ops, run.kernels, run.api_calls)))
-    rows = [row for row in spec["layer"][0]["rows"] if row["format"] == "BF16"]
-    assert longest == {round((row["end"] - row["begin"]) * 1e6) for row in rows}
-    assert {"on tensor cores"} == {row["cores"] for row in rows}
-    assert "> 99.9 % of the time of the matrix work is in BF16" == spec["title"]["text"]
 
 
 def test_the_longest_launch_comes_first_and_names_its_stall() -> None:
@@ -188,13 +165,3 @@ def test_all_kernels_together_come_first() -> None:
     spec = checked(stalled_kernels(of_kernels(a={"zzz": 1.0})))  # one kernel, a reason that nobody described
     assert "1. a: zzz is 100 % of stalls" == spec["title"]["text"]
     assert [("1. a",)] == drawn(spec, "label")
-
-
-def test_the_real_stalls_are_nearly_half_memory(profiles: Path) -> None:
-    """DLRM on a GPU: gmem is 1,651,113,984 of 3,770,793,984 stalled instructions, 43.79 %, by truth.json."""
-    run = perfkit.load(profiles / GPU)
-    total = json.loads((profiles / "golden" / f"{GPU}.truth.json").read_text())["total"]
-    stall = run.stalls.groupby("reason", observed=True, as_index=False)["value"].sum().assign(name="all")
-    frame = stall.assign(share_frac=stall["value"] / stall["value"].sum())
-    share = total["GINS:STL_GMEM"] / total["GINS:STL_ANY"]
-    assert f"1. all: global memory (gmem) is {100 * share:.1f} % of stalls" == title(stalled_kernels(frame))

@@ -1,6 +1,5 @@
 """What the log of the GPUs says over time, still and as it grows."""
 
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -9,8 +8,6 @@ import pytest
 from charts.checking import Spec, checked, drawn, refuses, subtitle, title
 from sampled import SECOND, samples, together
 
-import perfkit
-from perfkit.analysis import monitoring
 from perfkit.analysis.monitoring import alignment
 from perfkit.analysis.monitoring.readings import CAUSES
 from perfkit.charts import monitor
@@ -226,18 +223,6 @@ def test_wrong_frames_are_refused() -> None:
     refuses(SchemaError, "start_ns", strips, lacking, window=(0, 1), tops={})
     many = pd.concat([alignment.bins(samples(power_w=[1.0, 2.0]), bins=2)] * 10_001)
     refuses(ValueError, "20002 rows are more than 20000", strips, many, window=(0, 1), tops={"power_w": 2})
-
-
-def test_the_real_log(profiles: Path) -> None:
-    """A training run on an RTX 4090: the title has the mean that the analysis finds, the limit is the data sheet's."""
-    run = perfkit.load(profiles / "monitor" / "smi_query__rtx4090_training_run.csv")
-    spec = checked(dashboard(run.samples, limits=monitoring.at_limit(run.samples, run.devices)))
-    summary = monitoring.summary(run.samples).set_index("metric")
-    assert f"GPU 0 is busy {summary.loc['gpu_busy_frac', 'mean']:.1%}".replace("%", " %") in spec["title"]["text"]
-    assert "10,476 readings of 4 metrics" in spec["title"]["subtitle"][0]
-    assert "limit 450 W" in str([one["title"]["text"] for one in spec["vconcat"]])
-    (most,) = max(drawn(view(panel(spec, "Power"), "area"), "most"))
-    assert summary.loc["power_w", "max"] == pytest.approx(most, abs=0.005)  # figures are drawn to two decimals
 
 
 def growing(*tables: pd.DataFrame, until: int = 4) -> Spec:

@@ -1,17 +1,12 @@
 """Operators, steps that wait for data, latency by batch size, and memory over time."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pandas as pd
 import pytest
 from charts.checking import checked, drawn, refuses, subtitle, title
-from frames import ranges
-from ops import launch, launched, op, ops
 
-import perfkit
 from perfkit import analysis
 from perfkit.analysis import memory as analysis_memory
 from perfkit.analysis.steps import STEPS
@@ -19,7 +14,6 @@ from perfkit.charts.operators import bars, latency, memory, steps
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS, RANGES, SAMPLES
 
-QWEN = "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
 MB = 10**6
 
 
@@ -122,30 +116,6 @@ def test_wrong_arguments_are_refused() -> None:
     refuses(SchemaError, "time_ns", memory, bins, peaks.drop(columns="time_ns"))
 
 
-def test_the_charts_take_what_the_analyses_return() -> None:
-    kernels, calls = launched(launch(2, 20, 30), launch(12, 60, 60, "b"), launch(90, 200, 10))
-    table = ops(op("aten::a", 0, 10), op("aten::b", 10, 20))
-    found = title(bars(analysis.operators.totals.summary(table, kernels, calls)))
-    assert "aten::b launches 60.0 % of the GPU time; 10.0 % has no operator recorded" == found
-    loader = {"start_ns": 1, "dur_ns": 4, "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"}
-    spans = ranges({"start_ns": 0, "dur_ns": 10, "name": "ProfilerStep#1", "kind": "step"}, loader)
-    found = title(steps(analysis.host.input_wait(spans, analysis.steps.detect(spans, KERNELS.empty()))))
-    assert "Waiting for data takes 40.0 %" in found
-
-
-def test_real_operators_and_steps(profiles: Path) -> None:
-    """ResNet-50 without workers: 272,769 us in the loader's ranges of 917,731 us in the steps, as in the trace."""
-    truth = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())
-    assert 45_432_698 == truth["devices"]["0"]["kernel_time_sum"]
-    run = perfkit.load(profiles / "torch" / QWEN)
-    spec = checked(bars(analysis.operators.totals.summary(run.ops, run.kernels, run.api_calls)))
-    assert "45.4 ms of kernels" in spec["title"]["subtitle"][0]
-    assert "aten::mul launches 14.9 % of the GPU time; 30.1 % has no operator recorded" == spec["title"]["text"]
-    run = perfkit.load(profiles / "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz")
-    found = analysis.host.input_wait(run.ranges, analysis.steps.detect(run.ranges, run.kernels))
-    assert f"Waiting for data takes {100 * 272_769 / 917_731:.1f} % of the steps' time" == title(steps(found))
-
-
 TIMES = pd.DataFrame({"batch_count": [32, 1, 8], "latency_ns": [50e6, 9e6, 20e6]})
 
 
@@ -228,13 +198,3 @@ def test_the_host_only_where_no_gpu_is_and_nothing_without_samples() -> None:
     none = chart(SAMPLES.empty(), title="Memory of rank 3")
     assert "Memory of rank 3" == title(none)
     assert "profile_memory=True" in subtitle(none)[0]
-
-
-def test_the_real_capture(profiles: Path) -> None:
-    """A language model on an H100: the peak is that of the trace's own running total, and the picture has it."""
-    truth = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())["memory_events"]
-    spec = checked(chart(perfkit.load(profiles / "torch" / QWEN).samples))
-    highest = truth["peak_total_allocated"]["(1, 0)"]
-    assert highest == round(max(drawn(spec, "most"))[0] * 1e9)
-    assert f"At most {highest / 1e9:.2f} GB allocated on GPU 0, at most 2.63 GB reserved" == spec["title"]["text"]
-    assert 501 == len(spec["layer"][0]["rows"])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from analysis.test_communication import THREE_RANKS as TOY
 from charts.checking import Spec, checked, drawn, refuses, subtitle, title
 from frames import copies, kernels
 
@@ -156,36 +155,13 @@ def test_wrong_arguments_are_refused() -> None:
     refuses(SchemaError, "bus_bytes_per_s", bandwidth, summary().drop(columns="bus_bytes_per_s"))
 
 
-def test_the_charts_take_what_the_analyses_return() -> None:
-    kernel = kernels({"start_ns": 0, "dur_ns": 400}, {"start_ns": 0, "dur_ns": 200, "rank": 1})
-    found = analysis.timeline.breakdown(kernel, copies(), window=(0, 1000))
-    assert "200 ns on rank 1, 400 ns on rank 0" in title(parts(found))
-    assert "most on rank 1" in title(bars(found, value="idle_ns"))
-    assert "Rank 0 comes last to 50.0 % of 2 collectives" == title(waits(communication.stragglers(TOY)))
+def test_every_operation_that_the_analysis_knows_is_drawn() -> None:
     plain = {"rank": 0, "gpu": 0, "bytes": 10**6, "dur_ns": 1e6, "ranks": 2, "source": "trace"}
     rows = [{**plain, "operation": operation} for operation in [*OPERATION_COLOURS, "barrier"]]
     table = COLLECTIVES.make(pd.DataFrame(rows).reindex(columns=COLLECTIVES.column_names))
     every = communication.summary(table)
     assert len(OPERATION_COLOURS) == every["bus_bytes_per_s"].notna().sum()
     assert len(OPERATION_COLOURS) == len(views(checked(bandwidth(every)))["point"]["rows"])
-
-
-def test_real_ranks_and_collectives(profiles: Path) -> None:
-    """The span of each rank and its parts are the columns; computation differs by 62 ms.
-
-    Two A100s, 31,502,336 B in 2,673,916 ns, the median of three: 11.8 GB/s, the factor of two ranks being 1.
-    """
-    name = "HTA__trace_filter__sampled_rank-{}.json.gz"
-    run = perfkit.load([profiles / "torch" / name.format(rank) for rank in (0, 1)])
-    found = analysis.timeline.breakdown(run.kernels, run.copies)
-    spec = checked(parts(found))
-    tops = pd.DataFrame(spec["layer"][0]["rows"]).groupby("place")["end"].max()
-    assert tops.tolist() == pytest.approx((found["span_ns"] / 1e9).tolist(), rel=1e-12)
-    assert "Computation time differs most: 210 ms on rank 0, 272 ms on rank 1" == spec["title"]["text"]
-    run = perfkit.load(profiles / "torch" / "HTA__nccl_parser_config__nccl_data.json.gz")
-    spec = checked(bandwidth(communication.summary(run.collectives)))
-    assert f"All-reduce reaches up to {31_502_336 / 2_673_916:.1f} GB/s at 31.5 MB" == spec["title"]["text"]
-    assert "group 0, 2 ranks" in spec["title"]["subtitle"][0]
 
 
 def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path) -> None:

@@ -1,21 +1,13 @@
 """What the GPU's time is made of, beside the CPU's, and what launches are worth."""
 
-import json
-from pathlib import Path
-
 import pandas as pd
-from callpaths import toy_metrics, toy_tree
 from charts.checking import checked, drawn, refuses, title
 
-import perfkit
-from perfkit.analysis import calltree
 from perfkit.charts import shares
 from perfkit.charts.kernels import launch_efficiency
 from perfkit.charts.shares import PART_OF, gpu_time, host_and_gpu, parts
 from perfkit.errors import SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE
 
-GPU = "hpctoolkit/hpctoolkit-dlrm-gpu-database"
 NAN = float("nan")
 
 
@@ -123,28 +115,6 @@ def test_wrong_frames_are_refused() -> None:
     wrong = summary(kernel_ns=[6.0], copy_ns=[5.0], operation_ns=[10.0])
     for chart in (host_and_gpu, gpu_time):
         refuses(ValueError, r"'operation_ns': 10\.0}: the parts exceed operation_ns", chart, wrong)
-
-
-def test_the_charts_take_what_the_analyses_return() -> None:
-    for tree, metrics in ((toy_tree(), toy_metrics()), (CALLTREE.empty(), CALL_METRICS.empty())):
-        for by in ("rank", "entry"):
-            frame = calltree.gpu_summary(tree, metrics, by=by)
-            host, gpu = title(host_and_gpu(frame)), title(gpu_time(frame))
-        checked(launch_efficiency(calltree.kernels(tree, metrics)))
-        if len(tree):
-            assert "4.00 s of CPU time and 3.00 ms of GPU operations" == host
-            assert "Kernels take 66.7 % of the GPU's time" == gpu
-
-
-def test_the_real_capture(profiles: Path) -> None:
-    """DLRM on a GPU: copies are 52.87 % of GKER + GXCOPY, all that GPUOP holds, and 7,400 kernels were launched."""
-    run = perfkit.load(profiles / GPU)
-    total = json.loads((profiles / "golden" / f"{GPU}.truth.json").read_text())["total"]
-    share = total["GXCOPY (sec)"] / (total["GKER (sec)"] + total["GXCOPY (sec)"])
-    summary = calltree.gpu_summary(run.calltree, run.call_metrics, by="entry")
-    assert f"Copies take {100 * share:.1f} % of the GPU's time" == title(gpu_time(summary))
-    said = title(launch_efficiency(calltree.kernels(run.calltree, run.call_metrics)))
-    assert "6,100 of 7,400 launches (82.4 %) are of kernels shorter than 10 µs on average" == said
 
 
 def test_of_many_gpus_the_idlest_have_a_bar() -> None:

@@ -12,13 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
-from charts.checking import checked, refuses
-from frames import api_calls, copies
-from frames import kernels as kernels_table
+from charts.checking import refuses
 
-from perfkit import analysis
 from perfkit.analysis import causes
-from perfkit.charts import icicle, kernels, monitor, monitor_lines, ranks, shares, theme, timeline
+from perfkit.charts import icicle, kernels, monitor, monitor_lines, ranks, shares, theme
 from perfkit.charts.theme import DETAIL_COLOURS, fraction, inline, known, need
 from perfkit.errors import SchemaError
 from perfkit.names.families import FAMILIES
@@ -153,26 +150,6 @@ def test_wrong_frames_are_refused() -> None:
     refuses(ValueError, "20001 rows are more than 20000", inline, pd.DataFrame({"a": range(20_001)}))
     missing = pd.DataFrame({"a": [1.5, float("nan")], "b": pd.array([1, None], "Int64")})  # no JSON
     assert [{"a": 1.5, "b": 1}, {"a": None, "b": None}] == inline(missing).to_dict()["values"]
-
-
-CALLS = api_calls({"start_ns": 0, "dur_ns": 5, "correlation": 1}, {"start_ns": 600, "dur_ns": 5, "correlation": 2})
-CHARTS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], alt.TopLevelMixin]] = {
-    "lanes": lambda k, c: timeline.lanes(analysis.timeline.bins(k, c, bins=10)),
-    "parts": lambda k, c: shares.parts(analysis.timeline.breakdown(k, c)),
-    "bars": lambda k, c: kernels.bars(analysis.kernels.summary(k)),
-    "histogram": lambda k, c: timeline.histogram(analysis.gaps.histogram(analysis.gaps.idle_gaps(k, c, CALLS))),
-    "causes": lambda k, c: timeline.causes(analysis.gaps.idle_by_cause(analysis.gaps.idle_gaps(k, c, CALLS))),
-}
-
-
-@pytest.mark.parametrize("name", CHARTS)
-def test_charts_take_what_the_analyses_return(name: str) -> None:
-    collective = {"correlation": 2, "family": "communication", "name": "ncclDevKernel_AllReduce"}
-    gemm = {"start_ns": 0, "dur_ns": 400, "correlation": 1, "family": "gemm"}
-    ran = kernels_table(gemm, {"start_ns": 700, "dur_ns": 200, **collective})
-    copied = copies({"start_ns": 950, "dur_ns": 50, "bytes": 64})
-    assert checked(CHARTS[name](ran, copied))["config"]
-    assert "Nothing to draw" in checked(CHARTS[name](ran.iloc[:0], copied.iloc[:0]))["description"]
 
 
 def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced() -> None:
