@@ -155,34 +155,6 @@ def two_ranks(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     return table.make(pd.concat([frame, frame.assign(rank=frame["rank"] + 1)], ignore_index=True))
 
 
-def test_totals_by_hand() -> None:
-    # Two roots called application thread make one row of 1 + 2 = 3 s.
-    found = paths.inclusive(TREE, METRICS).set_index("metric")
-    columns = ["entry", "unit", "inclusive", "share_frac"]
-    assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == tuples(found.loc["CPUTIME"], *columns)
-    assert [(MAIN, "bytes", 8e6, 1.0)] == tuples(found.loc[["GXCOPY:H2D"]], *columns)
-    tree = calltree({"node": 1, "name": WORKER}, {"node": 2, "name": WORKER})
-    found = paths.inclusive(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0)))
-    assert [(WORKER, "s", 3.0, 1.0)] == tuples(found, *columns)
-
-
-def test_functions_by_hand() -> None:
-    # `forward` of two classes in one file is two functions; of one class, called from two places, it is one.
-    found = paths.exclusive(TREE, METRICS, metric="CPUTIME")
-    assert [
-        ("at::mm(at::Tensor)", "function", 2.0, 0.5, 1),
-        ("train", "function", 1.0, 0.25, 1),
-        ("backward()", "function", 0.75, 0.1875, 1),
-        (WORKER, "entry", 0.25, 0.0625, 1),
-    ] == tuples(found, "name", "kind", "exclusive", "share_frac", "count")
-    assert {PYTHON, "/lib/libtorch.so"} == set(found["module"].dropna())
-    place = {"name": "forward", "module": PYTHON, "file": "net.py"}
-    lines = ({"node": node, "parent": 1, "line": line, **place} for node, line in ((2, 10), (3, 10), (4, 90)))
-    metrics = call_metrics((1, "CPUTIME", "s", 6.0, 0.0), *((n, "CPUTIME", "s", 2.0, 2.0) for n in (2, 3, 4)))
-    found = paths.exclusive(calltree({"node": 1, "name": MAIN}, *lines), metrics, metric="CPUTIME")
-    assert [(10, 4.0, 2), (90, 2.0, 1)] == tuples(found, "line", "exclusive", "count")
-
-
 def test_hot_path_by_hand() -> None:
     # No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context. From the
     # worker's root it goes to its own kernel, though the main thread has more.

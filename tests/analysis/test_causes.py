@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, tuples
+from frames import api_calls, kernels
 
 from perfkit.analysis import causes
-from perfkit.analysis.intervals import Axis, union
+from perfkit.analysis.intervals import Axis
 from perfkit.errors import PerfkitError
 
 CALLS = {
@@ -58,24 +58,6 @@ def test_negative_ids_never_match() -> None:
         assert found == causes.started_by(kernels(*of), api_calls(*by)).tolist()
 
 
-@pytest.mark.parametrize("most", [10**6, 2**62 - 2])
-def test_join_equals_a_dictionary(most: int) -> None:
-    rng = np.random.default_rng(3)
-    keys = ["rank", "process", "correlation"]
-
-    def rows(count: int) -> list[dict[str, int]]:
-        ids = np.append(rng.integers(most - 100, most, count), most)
-        return [row(int(i), int(rng.integers(0, 3)), int(rng.integers(0, 2))) for i in ids]
-
-    calls, work = api_calls(*rows(400)), kernels(*rows(200))
-    first: dict[tuple[int, ...], int] = {}
-    for place, key in enumerate(tuples(calls, *keys)):
-        first.setdefault(key, place)
-    expected = [first.get(key, -1) for key in tuples(work, *keys)]
-    assert expected == causes.started_by(work, calls).tolist()
-    assert -1 in expected
-
-
 def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
@@ -89,20 +71,6 @@ def test_axis_lays_groups_end_to_end() -> None:
     got = causes.placed(ints(5, 5, 7, 20), ints(7, 14, 7, 23))
     assert [a.tolist() for a in got] == [[5, 5, 20], [14, 7, 23], [1, 0, 3]]
     assert [a.tolist() for a in causes.members(ints(4, 9, 0), ints(2, 0, 1))] == [[0, 0, 2], [4, 5, 0]]
-
-
-def test_covered_equals_a_count_by_the_nanosecond() -> None:
-    rng = np.random.default_rng(1)
-    start = rng.integers(0, 300, 40)
-    cover = union(start, start + rng.integers(1, 6, 40))
-    line = np.zeros(400, bool)
-    for begin, end in zip(cover.start, cover.end, strict=True):
-        line[begin:end] = True
-    first = rng.integers(0, 300, 200)
-    last = first + rng.integers(1, 100, 200)
-    expected = [int(line[a:b].sum()) for a, b in zip(first, last, strict=True)]
-    assert expected == causes.covered(cover, first, last).tolist()
-    assert causes.covered(union(ints(), ints()), first, last).tolist() == [0] * 200
 
 
 def test_longest_takes_the_earliest_of_equals_and_the_outer_of_nested() -> None:

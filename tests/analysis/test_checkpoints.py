@@ -1,9 +1,7 @@
 """Pauses of the GPU in which state is saved: what makes one, what looks like one and is none, and what it held."""
 
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels, os_calls, ranges, tuples
@@ -71,10 +69,16 @@ def test_pauses_inside_a_range_that_saves() -> None:
 def test_pauses_in_which_files_are_written() -> None:
     # A thread that launches nothing may write while the GPU waits for something else.
     tables, pauses = program(saved=0)
-    for name, times in (("write", 2), ("fsync", 2), ("poll", 0), ("read", 0)):
-        calls = [op(name, start + i * 10 * MS, start + (i + 1) * 10 * MS) for start, _ in pauses for i in range(6)]
+    for name, each, times, more in (
+        ("write", 60, 2, {}),
+        ("fsync", 60, 2, {}),
+        ("write", 51, 2, {}),  # half of a pause of 102 ms is enough
+        *(("write", 50, 0, {}), ("write", 60, 0, {"rank": 1}), ("poll", 60, 0, {}), ("read", 60, 0, {})),
+    ):
+        half = each * MS // 2
+        calls = [op(name, at, at + half, **more) for start, _ in pauses for at in (start, start + half)]
         rows = found(tables, os_calls=os_calls(*calls))
-        assert [("file", 60 * MS)] * times == tuples(rows, "witness", "written_ns")
+        assert [("file", each * MS)] * times == tuples(rows, "witness", "written_ns")
     calls = os_calls(*(op("write", start, start + dur, thread=9) for start, dur in pauses))
     assert found(tables, os_calls=calls).empty
     without = tables | {"api_calls": api_calls()}
@@ -108,6 +112,13 @@ def test_once_and_warm_up_are_not_enough_to_look_like_it() -> None:
     assert found(later | {"copies": copies(big, *rows)}).empty
 
 
+def test_a_checkpoint_of_a_run_without_steps() -> None:
+    work = kernels(*({"start_ns": at * MS, "dur_ns": 10 * MS} for at in (0, 110)))
+    saving = ranges({"start_ns": 20 * MS, "dur_ns": 80 * MS, "name": "save"})
+    rows = found({"kernels": work, "copies": copies(), "api_calls": api_calls(), "ranges": saving})
+    assert [(10 * MS, 100 * MS, -1)] == tuples(rows, "start_ns", "dur_ns", "step")
+
+
 def test_a_range_around_work_is_none() -> None:
     tables, pauses = program(saved=0)
     whole = {"start_ns": 0, "dur_ns": int(tables["ranges"]["dur_ns"].sum()), "name": "train, then save model"}
@@ -115,6 +126,10 @@ def test_a_range_around_work_is_none() -> None:
     again = named("torch/utils/checkpoint.py(90): CheckpointFunction", pauses, tables)
     for spans in (ranges(*tables["ranges"].to_dict("records"), whole), again):
         assert found(tables | {"ranges": spans}).empty
+    for dur, is_one in ((204, True), (205, False)):  # at least half of it has to lie in a pause, of 102 ms
+        saving = {"start_ns": pauses[1][0], "dur_ns": dur * MS, "name": "save", "depth": 1}
+        spans = ranges(*tables["ranges"].to_dict("records"), saving)
+        assert is_one is not found(tables | {"ranges": spans}).empty
 
 
 def test_names_that_save_and_write() -> None:
@@ -132,54 +147,6 @@ def test_names_that_save_and_write() -> None:
     calls = "open64 fopen write fwrite fsync fflush fclose read fread poll munmap ioctl pwrite64 pthread_cond_wait"
     writing = ["write", "fwrite", "fsync", "fflush", "fclose", "pwrite64"]
     assert writing == [name for name in calls.split() if WRITING.match(name)]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_parts_against_a_count_of_every_millisecond(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    places = [{"rank": rank, "gpu": gpu} for rank in range(2) for gpu in range(2)]
-
-    def spans(count: int, longest: int) -> list[dict[str, Any]]:
-        first, length = rng.integers(0, 300, count).tolist(), rng.integers(1, longest, count).tolist()
-        return [{"start_ns": at * MS, "dur_ns": of * MS} for at, of in zip(first, length, strict=True)]
-
-    work = [{**place, **span} for place in places for span in spans(12, 15)]
-    saving = [{**span, "rank": rank, "name": "save"} for rank in range(2) for span in spans(4, 40)]
-    writes = [{**span, "rank": rank, "name": "write"} for rank in range(2) for span in spans(8, 20)]
-    moved = [{**place, **span, "direction": "D2H", "bytes": 3} for place in places for span in spans(5, 4)]
-    tables = {"kernels": kernels(*work), "copies": copies(*moved), "api_calls": api_calls(), "ranges": ranges(*saving)}
-    rows = found(tables, os_calls=os_calls(*writes))
-    columns = ["rank", "gpu", "start_ns", "dur_ns", "named_ns", "written_ns", "bytes"]
-    assert rows[columns].to_numpy().tolist() == [parts for *parts, one in _counted(work, saving, writes, moved) if one]
-
-
-def _counted(work: Any, saving: Any, writes: Any, moved: Any) -> list[list[Any]]:
-    """The pauses of each GPU, cell by cell, with whether they are checkpoints."""
-
-    def cells(spans: list[dict[str, Any]], **of: int) -> set[int]:
-        chosen = [s for s in spans if all(s[key] == value for key, value in of.items())]
-        return {cell for s in chosen for cell in range(s["start_ns"] // MS, (s["start_ns"] + s["dur_ns"]) // MS)}
-
-    pauses = []
-    for rank, gpu in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        busy = cells(work, rank=rank, gpu=gpu)
-        edges = sorted(busy)
-        pauses += [(rank, gpu, a + 1, b) for a, b in pairwise(edges) if b > a + 1]
-    kept = []
-    for span in saving:
-        inside = [len(cells([span]) & set(range(a, b))) for rank, _, a, b in pauses if rank == span["rank"]]
-        kept += [span] if 2 * max(inside, default=0) >= len(cells([span])) else []
-    out = []
-    for rank, gpu, first, last in pauses:
-        pause = set(range(first, last))
-        spent = [len(pause & cells(spans, rank=rank)) for spans in (kept, writes)]
-        beside = [set(range(a, b)) for r, g, a, b in pauses if (r, g) == (rank, gpu) and a >= last]
-        of_gpu = [cells([span]) for span in moved if (span["rank"], span["gpu"]) == (rank, gpu)]
-        count = sum(bool(copy & pause) and not any(copy & later for later in beside) for copy in of_gpu)
-        is_one = any(2 * part >= len(pause) for part in spent)
-        length = (last - first) * MS
-        out.append([rank, gpu, first * MS, length, *(part * MS for part in spent), 3 * count, is_one])
-    return out
 
 
 def test_nothing_has_no_checkpoint() -> None:

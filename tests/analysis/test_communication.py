@@ -18,14 +18,6 @@ from perfkit.tables import COLLECTIVES
 TOY = kernels(us(10, 30), us(20, 40, stream=8), us(35, 60, stream=9, family="communication"))
 
 
-def made(seed: int) -> pd.DataFrame:
-    """Random kernels on two GPUs, every third one communication."""
-    random = np.random.default_rng(seed)
-    drawn = zip(*(random.integers(0, high, 50).tolist() for high in (2, 200, 20, 3)), strict=True)
-    families = ["communication", "gemm", "reduction"]
-    return kernels(*(span(at, at + dur, gpu=g, family=families[f]) for g, at, dur, f in drawn))
-
-
 def test_overlap_of_the_toy_timeline() -> None:
     # Communication [35,60) = 25 us, 5 us of it beside computation; in [38,48) 10 us and [38,40).
     assert overlap(TOY).to_numpy().tolist() == [[0, 0, 25_000, 5_000, 0.2]]
@@ -34,17 +26,6 @@ def test_overlap_of_the_toy_timeline() -> None:
     for found in (overlap(kernels(span(0, 10))), overlap(TOY, window=(80_000, 90_000))):
         assert found[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == [[0, 0]]
         assert found["overlap_frac"].isna().all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_overlap_against_marked_nanoseconds(seed: int) -> None:
-    frame, expected = made(seed), []
-    for gpu in (0, 1):
-        cells = {True: np.zeros(220, bool), False: np.zeros(220, bool)}
-        for row in frame[frame["gpu"] == gpu].itertuples():
-            cells[row.family == "communication"][row.start_ns : row.start_ns + row.dur_ns] = True
-        expected.append((cells[True].sum(), (cells[True] & cells[False]).sum()))
-    assert expected == tuples(overlap(frame), "communication_ns", "overlapped_ns")
 
 
 PLAIN: dict[str, Any] = {"rank": 0, "gpu": 0, "start_ns": None, "operation": "all_reduce", "bytes": 1000, "ranks": 8}

@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 from analysis.spans import span
 from frames import copies, kernels, tuples
@@ -95,13 +94,6 @@ def test_shares_are_within_0_and_1() -> None:
             intervals.share(np.array([1, part]), np.array([1, whole]))
 
 
-def many(seed: int, count: int = 60) -> pd.DataFrame:
-    random = np.random.default_rng(seed)
-    columns = ("rank", "gpu", "start_ns", "dur_ns")
-    values = zip(*(random.integers(0, high, count).tolist() for high in (3, 2, 100, 20)), strict=True)
-    return kernels(*(dict(zip(columns, row, strict=True)) for row in values))
-
-
 def test_windows_that_cannot_be() -> None:
     for ask in (partial(intervals.ends, KERNELS.empty()), partial(intervals.spans, [], [], 0)):
         with pytest.raises(ValueError, match=r"does not end after it starts"):
@@ -121,18 +113,6 @@ def test_cut_shortens_at_both_edges() -> None:
     assert len(COPIES.check(intervals.cut(COPIES.empty(), (0, 1)))) == 0
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_ends_agree_with_cut(seed: int) -> None:
-    frame = many(seed)
-    start, end = intervals.ends(frame, (30, 70))
-    shown = intervals.cut(frame, (30, 70))
-    shown = shown[shown["dur_ns"] > 0]
-    for column, of in (("start_ns", start), ("dur_ns", end - start)):
-        assert shown[column].tolist() == of[end > start].tolist()
-    start, end = intervals.ends(frame, None)
-    assert (frame["start_ns"].tolist(), frame["dur_ns"].tolist()) == (start.tolist(), (end - start).tolist())
-
-
 def test_devices_of_two_tables_are_numbered_together() -> None:
     index, (of_kernels, of_copies) = intervals.devices(
         kernels(*(span(0, 1, rank=rank, gpu=gpu) for rank, gpu in [(0, 1), (0, -1), (2, 0)])),
@@ -143,19 +123,3 @@ def test_devices_of_two_tables_are_numbered_together() -> None:
     assert (of_kernels.tolist(), of_copies.tolist()) == ([0, 1, 3], [2, 3])
     index, groups = intervals.devices(KERNELS.empty(), COPIES.empty())
     assert (0, ["rank", "gpu"], [0, 0]) == (len(index), list(index), [len(group) for group in groups])
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_spans_against_a_loop(seed: int) -> None:
-    frames = [many(seed), many(seed + 10).sample(frac=1, random_state=seed, ignore_index=True), KERNELS.empty()]
-    index, groups = intervals.devices(*frames)
-    for frame, group in zip(frames, groups, strict=True):
-        assert frame[["rank", "gpu"]].to_numpy().tolist() == index.to_numpy()[group].tolist()
-    start, end = intervals.spans(frames, groups, len(index), None, own=True)
-    first, last = intervals.spans(frames, groups, len(index), None)
-    rows = [row for frame in frames for row in frame.itertuples()]
-    for number, (rank, gpu) in enumerate(index.to_numpy()):
-        of_rank = [row for row in rows if row.rank == rank]
-        own = [row for row in of_rank if row.gpu == gpu]
-        for some, found in ((own, (start[number], end[number])), (of_rank, (first[number], last[number]))):
-            assert found == (min(row.start_ns for row in some), max(row.start_ns + row.dur_ns for row in some))

@@ -39,6 +39,10 @@ def test_worked_by_hand() -> None:
     assert expected == pytest.approx(found.iloc[0].drop(["name", "family"]).to_dict(), rel=1e-15)
     assert found.loc[1, ["share_frac", "gpu_busy_frac"]].tolist() == [20 / 60, 0.2]
     assert np.isnan(found.loc[1, "std_ns"])
+    # Kernels at once are busy once, and the span is that of all devices.
+    first = kernel("a", 0, 10), kernel("a", 5, 10), kernel("b", 8, 9), kernel("c", 20, 1)
+    second = kernel("a", 10, 30, gpu=1), kernel("b", 3, 5, gpu=1)
+    assert [45 / 80, 14 / 80, 1 / 80] == summary(kernels(*first, *second))["gpu_busy_frac"].tolist()
     found = summary(kernels(kernel("a", 5, 0)))
     assert [("a", 1, 0)] == tuples(found, "name", "count", "total_ns")
     assert found[["share_frac", "gpu_busy_frac"]].isna().all(axis=None)
@@ -71,7 +75,7 @@ def test_groupings() -> None:
 
 
 def test_no_kernels_and_unknown_groupings() -> None:
-    frame = random_kernels(12)
+    frame = kernels(*(kernel("ab"[n % 2], 7 * n, 9, gpu=n % 3, grid_blocks=n % 4) for n in range(40)))
     for by in KEYS:
         found = summary(frame, by=by)
         assert (len(frame), frame["dur_ns"].sum()) == (found["count"].sum(), found["total_ns"].sum())
@@ -81,26 +85,6 @@ def test_no_kernels_and_unknown_groupings() -> None:
         assert summary(KERNELS.empty(), by=by, window=(0, 5)).empty
     with pytest.raises(ValueError, match=r"by: 'stream' is not one of \['name', 'full_name', 'family', 'grid'\]"):
         summary(KERNELS.empty(), by="stream")
-
-
-def random_kernels(seed: int) -> pd.DataFrame:
-    """Overlapping kernels of few names on three devices."""
-    rows = np.random.default_rng(seed).integers(0, (5, 500, 30, 3), (120, 4)).tolist()
-    return kernels(*(kernel(f"k{name}", start, dur, gpu=gpu) for name, start, dur, gpu in rows))
-
-
-def test_busy_fraction_by_counting_nanoseconds() -> None:
-    frame = random_kernels(11)
-    busy: dict[str, set[tuple[int, int]]] = {}
-    spans: dict[int, tuple[int, int]] = {}
-    for row in frame.itertuples():
-        end = row.start_ns + row.dur_ns
-        busy.setdefault(row.name, set()).update((row.gpu, t) for t in range(row.start_ns, end))
-        low, high = spans.get(row.gpu, (row.start_ns, end))
-        spans[row.gpu] = min(low, row.start_ns), max(high, end)
-    length = len(spans) * (max(high for _, high in spans.values()) - min(low for low, _ in spans.values()))
-    found = summary(frame).set_index("name")["gpu_busy_frac"]
-    assert {name: len(moments) / length for name, moments in busy.items()} == pytest.approx(found.to_dict(), rel=1e-15)
 
 
 SGEMM = "ampere_sgemm_128x64_tn"

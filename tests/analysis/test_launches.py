@@ -1,6 +1,5 @@
 """Launch latency and queue depth, and those of real captures against Nsight Systems."""
 
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from frames import api_calls, kernels, tuples
 from real import CUT_DOWN, SQLITE, VECTOR_ADD, truth_of
 
 from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth
-
-STATISTICS = {"mean": statistics.mean, "median": statistics.median, "min": min, "max": max, "std": statistics.stdev}
 
 
 def span(start_ns: int, end_ns: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
@@ -39,22 +36,6 @@ def test_a_window_selects_kernels_by_their_start_and_cuts_none() -> None:
     work = kernels(span(9, 50, 1), span(10, 50, 2), span(20, 50, 3))
     got = latency(work, api_calls(*(span(i, i + 1, i) for i in (1, 2, 3))), window=(10, 20))
     assert [(2, 40)] == tuples(got, "correlation", "dur_ns")
-
-
-def test_summary_equals_a_loop_over_groups() -> None:
-    rows = latency(*random_tables(1))
-    got = latency_summary(rows)
-    keys = ["rank", "process", "thread", "gpu", "api", "name"]
-    assert len(got) == len(set(tuples(rows, *keys)))
-    for group in got.to_dict("records"):
-        own = rows[np.logical_and.reduce([rows[key] == group[key] for key in keys])]
-        assert (len(own), own["queue_ns"].count()) == (group["count"], group["queue_count"])
-        for quantity in ("total", "api", "queue", "dur"):
-            values = own[f"{quantity}_ns"].dropna().astype(int).tolist()
-            for name, statistic in STATISTICS.items():
-                expected = statistic(values) if len(values) > (name == "std") else float("nan")
-                assert pytest.approx(expected, nan_ok=True) == group[f"{quantity}_{name}_ns"]
-    assert got["total_mean_ns"].is_monotonic_decreasing
     with pytest.raises(ValueError, match="by: 'family' is not one of name, full_name"):
         latency_summary(LATENCY.empty(), by="family")
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -127,20 +126,6 @@ def test_devices_and_ranks_are_apart_and_reserved_may_be_missing() -> None:
     assert {0, 17, 34} == set(found["start_ns"])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_levels_are_those_of_a_program_that_follows_the_events(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    times = np.sort(random.integers(0, 300, 60)).tolist()
-    reserved = random.integers(50, 100, 60)
-    allocated = (reserved * random.random(60)).astype(int)
-    events = list(zip(times, allocated.tolist(), reserved.tolist(), strict=True))
-    part = sum((b[0] - a[0]) * (a[2] - a[1]) / a[2] for a, b in pairwise(events))
-    frame = samples(*events)
-    assert memory.fragmentation(frame)["mean_frac"].iloc[0] == pytest.approx(part / (times[-1] - times[0]), rel=1e-12)
-    assert max(event[1] for event in events) == memory.peak(frame)["allocated_bytes"].iloc[0]
-    assert events == list(memory.timeline(frame).drop(columns=["rank", "gpu"]).itertuples(index=False, name=None))
-
-
 def test_bins_by_hand() -> None:
     levels = "min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"
     expected = [(0, 12, 2, 8, 10), (12, 13, 8, 8, 10), (25, 13, 8, 8, 10), (38, 13, 4, 8, 20)]
@@ -153,27 +138,6 @@ def test_bins_by_hand() -> None:
     assert [(1, 9, 10), (3, 3, None)] == tuples(found.where(found.notna(), None), *levels)
     assert [1, 1, 1] == memory.bins(memory.timeline(samples((0, 1, None), (2, 2, None))))["dur_ns"].tolist()
     assert [1] == memory.bins(memory.timeline(samples((7, 1, None))))["dur_ns"].tolist()
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("window", [None, (40, 260)])
-def test_bins_against_the_level_of_every_nanosecond(seed: int, window: tuple[int, int] | None) -> None:
-    random = np.random.default_rng(seed)
-    frames, held = [], []
-    for gpu in (0, 1):
-        times = np.sort(random.choice(np.arange(20 * gpu, 300), 40, replace=False)).tolist()
-        values = random.integers(0, 99, 40).tolist()
-        frames.append(samples(*((time, value, 100) for time, value in zip(times, values, strict=True)), gpu=gpu))
-        held.append(np.concatenate([np.full(times[0], -1), np.repeat(values, np.diff(times, append=400))]))
-    table = memory.timeline(both(*frames))
-    first, last = window or (int(table["time_ns"].min()), int(table["time_ns"].max()) + 1)
-    expected = []
-    for gpu, level in enumerate(held):
-        for at in range(7):
-            low, high = (first + (last - first) // 7 * edge + (last - first) % 7 * edge // 7 for edge in (at, at + 1))
-            seen = level[low:high][level[low:high] >= 0]
-            expected += [[0, gpu, low, high - low, seen.min(), seen.max(), 100]] if len(seen) else []
-    assert expected == memory.bins(table, bins=7, window=window).to_numpy().tolist()
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -190,13 +154,6 @@ def test_what_cannot_be_is_refused() -> None:
 
 def copy(start: int, dur: int, size: int, **more: Any) -> dict[str, Any]:
     return span(start, start + dur, bytes=size, **more)
-
-
-def random_copies(seed: int) -> pd.DataFrame:
-    """Copies of all directions, some of no duration."""
-    rows = np.random.default_rng(seed).integers(0, (900, 40, 100_000, 3, 3), (150, 5)).tolist()
-    ways, kinds = ("H2D", "D2H", "memset"), (None, "pageable", "pinned")
-    return copies(*(copy(*sized, direction=ways[way], src_memory=kinds[kind]) for *sized, way, kind in rows))
 
 
 def test_copied_by_hand() -> None:
@@ -221,13 +178,6 @@ def test_copied_by_hand() -> None:
         some = memory.copied(copies(copy(0, 1, 1)), by=by)
         assert some.dtypes.astype(str).to_dict() == memory.copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
         assert memory.copied(COPIES.empty(), by=by, window=(0, 1)).empty
-
-
-def test_groupings_sum_to_the_same() -> None:
-    frame = random_copies(6)
-    total = [len(frame), frame["bytes"].sum(), frame["dur_ns"].sum()]
-    for key in memory.COPY_KEYS:
-        assert total == memory.copied(frame, by=[key])[["count", "bytes", "total_ns"]].sum().tolist()
 
 
 def test_pageable_copies_of_asynchronous_calls() -> None:

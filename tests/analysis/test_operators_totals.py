@@ -69,21 +69,6 @@ def test_calls_that_launch_several_kernels_or_hold_another_call() -> None:
     assert [0] == totals.kernels_of(frame, kernels(span(99, 100, correlation=4)), calls)["op"].tolist()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_kernels_of_by_looking_at_every_operator(seed: int) -> None:
-    frame, (kernel, call) = random_operators(seed), random_launches(seed)
-    of = dict(zip(call["correlation"], call.itertuples(), strict=True))
-    expected = []
-    for row in kernel.itertuples():
-        at = of[row.correlation]
-        same = frame[(frame["rank"] == at.rank) & (frame["thread"] == at.thread)]
-        around = same[(same["start_ns"] <= at.start_ns) & (at.start_ns < same["start_ns"] + same["dur_ns"])]
-        # Of two that start and end together the second, the inner one.
-        around = around.sort_values(["dur_ns", "op"], ascending=[True, False])
-        expected.append(around["op"].iloc[0] if len(around) else -1)
-    assert expected == totals.kernels_of(frame, kernel, call)["op"].tolist()
-
-
 def test_tree_by_climbing() -> None:
     frame = random_operators(4)
     row_of = {(row.rank, row.op): place for place, row in enumerate(frame.itertuples())}

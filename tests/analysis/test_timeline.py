@@ -138,14 +138,6 @@ def samples(*rows: tuple[int, int, int, str, float]) -> pd.DataFrame:
     return SAMPLES.make(pd.DataFrame(rows, columns=["rank", "gpu", "time_ns", "metric", "value"]))
 
 
-def drawn_samples(seed: int) -> pd.DataFrame:
-    """Random readings of two metrics on two GPUs, some of them NaN."""
-    random = np.random.default_rng(seed)
-    values = np.where(random.random(90) < 0.1, np.nan, random.random(90))
-    drawn = zip(*(random.integers(0, high, 90).tolist() for high in (2, 1000, 2)), values.tolist(), strict=True)
-    return samples(*((0, gpu, time, ["sm_active_frac", "dram_read_frac"][m], value) for gpu, time, m, value in drawn))
-
-
 def test_statistics_worked_by_hand() -> None:
     # 1, 2, 3, 10: mean 16/4 = 4; at 0.05 * 3 = 0.15, 1.15; median 2.5; at 2.85, 3 + 0.85 * 7 = 8.95.
     found = samples_mean(samples(*((0, 0, time, "power_w", value) for time, value in enumerate([10, 1, 3, 2]))))
@@ -157,22 +149,6 @@ def test_statistics_worked_by_hand() -> None:
     assert [("energy_j", 0), ("power_w", 1)] == tuples(found, "metric", "count")  # by their text
     assert found[STATISTICS].iloc[0].isna().all()
     assert found[STATISTICS].iloc[1].tolist() == [1.0] * 5
-
-
-@pytest.mark.parametrize("window", [None, (200, 700)])
-@pytest.mark.parametrize("seed", range(2))
-def test_statistics_against_a_loop(seed: int, window: tuple[int, int] | None) -> None:
-    drawn = drawn_samples(seed)
-    found = samples_mean(drawn.sample(frac=1, random_state=seed), window=window).itertuples(index=False)
-    first, last = window or (0, 1000)
-    for gpu, metric in [(gpu, metric) for gpu in (0, 1) for metric in ("dram_read_frac", "sm_active_frac")]:
-        own = drawn[(drawn["gpu"] == gpu) & (drawn["metric"] == metric)]
-        own = own[(own["time_ns"] >= first) & (own["time_ns"] < last)]["value"].dropna()
-        expected = [len(own), own.mean(), *np.percentile(own, [5, 50, 95]), own.max()]
-        row = next(found)
-        assert (gpu, metric) == (row.gpu, row.metric)
-        assert list(row[3:]) == pytest.approx(expected, rel=1e-12)
-    assert next(found, None) is None
 
 
 # Computed with memsets as computation; per GPU the first columns of SPLIT.

@@ -77,18 +77,6 @@ def test_before_ampere_no_shared_memory_is_kept() -> None:
         assert blocks == resident_blocks(*given, each(sm, 2))["shared_memory"].tolist()
 
 
-def test_limits_equal_a_loop() -> None:
-    rng = np.random.default_rng(5)
-    threads, registers = rng.integers(1, 1025, 200), rng.integers(16, 65, 200)
-    shared = rng.integers(0, 160, 200) * 1024
-    found = resident_blocks(threads.astype(float), registers.astype(float), shared.astype(float), each(A100, 200))
-    for i in range(200):
-        warps = -(-int(threads[i]) // 32)
-        per_warp = -(-int(registers[i]) * 32 // 256) * 256
-        expected = [64 // warps, 16384 // per_warp * 4 // warps, 167936 // (int(shared[i]) + 1024), 32]
-        assert expected == found.loc[i].tolist()
-
-
 HOPPER = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=132, compute_capability=9)
 GA100 = Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
 GA10X = Sm(warps=48, registers=65536, shared_bytes=102400, slots=16, compute_capability=8.6)

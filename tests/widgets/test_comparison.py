@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from frames import kernels
 from trained import training
-from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
+from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, still
 
 import perfkit
 from perfkit.diagnosis import comparison, verdict
@@ -54,26 +54,6 @@ def test_the_whole_holds_every_part_with_something_in_it() -> None:
     assert repr(whole).startswith("The median step takes 8.")
     for name in ("launches", "paths", "samples"):
         assert str(each[name].parts[0]).endswith(" to compare: neither run has any.")
-
-
-def test_steps_and_families_are_those_of_the_analysis() -> None:
-    before, after = training(), chosen(training(8, seed=1))
-    found = comparison.compared(before, after)
-    view = still(views.compare(after, baseline=before, part="steps"))
-    (drawn,) = specs(view)
-    assert found.steps["ratio"].tolist() == pytest.approx(values(drawn, "ratio")["ratio"].tolist())
-    assert "Parts of a step on a GPU" in repr(view)
-    bars, ratios = specs(still(views.compare(after, baseline=before, part="families")))
-    assert title(bars).startswith("Kernel time per step falls by")
-    assert found.families["ratio"].tolist() == pytest.approx(values(ratios, "ratio")["ratio"].tolist())
-
-
-def test_kernels_changed_new_and_gone() -> None:
-    """One kernel takes 200 ns instead of 100 on each GPU, one is new, and one is gone."""
-    view = still(views.compare(chosen(two({"a": 200, "c": 5})), baseline=two({"a": 100, "b": 7}), part="kernels"))
-    rows = csv(view).set_index("name")
-    assert {"a": "changed", "b": "gone", "c": "new"} == rows["status"].to_dict()
-    assert {"a": 200, "b": -14, "c": 10} == rows["difference_ns"].to_dict()
 
 
 def test_the_same_is_chosen_in_both_runs() -> None:

@@ -320,7 +320,6 @@ def test_live_views_show_the_same(mlp: Run, name: str) -> None:
 
 H100 = "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"
 NETWORKED = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
-MEGATRON = "superbench__megatron_deepspeed.log"
 SECOND = 1_000_000_000
 
 
@@ -367,17 +366,6 @@ def test_collectives_of_a_log_without_times(profiles: Path) -> None:
     nowhere = perfkit.Selection(run, (7,), (), None, "")
     (said,) = sentences(still(views.collectives(nowhere)))
     assert said.startswith("No collectives in what is chosen (rank 7")
-
-
-def test_training_of_a_log(profiles: Path) -> None:
-    """Five iterations of which the log says 75,984.3 ms for the first: each is a point, their median in the title."""
-    view = still(views.training(chosen(perfkit.load(profiles / "monitor" / MEGATRON))))
-    (drawn,) = specs(view)
-    rows = values(drawn, "median")
-    assert 5 == len(rows)
-    assert rows["time"].is_monotonic_increasing
-    assert title(drawn) == "The median iteration takes 75.2 s, the first 76.0 s"
-    assert any(said.startswith("perfkit cannot tell which share of the peak it uses") for said in sentences(view))
 
 
 def test_share_of_the_peak_is_that_of_the_figure(profiles: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import span
@@ -108,30 +107,6 @@ def test_devices_metrics_and_times_below_0() -> None:
     whole = [(0, 0, -10, 1), (0, 0, 0, 3), (0, 1, 0, 5), (0, 1, 10, 7), (1, 0, -10, 2), (1, 0, 0, 2)]
     assert whole == tuples(found, "rank", "gpu", "start_ns", "mean")
     assert [{"power_w"}, {"power_w", "fan_frac"}] == [set(found["metric"]), set(bins(frame)["metric"])]
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_bins_by_following_every_nanosecond(seed: int) -> None:
-    frame = drawn_on_three(seed)
-    found = bins(frame, bins=7)
-    for gpu, of_gpu in found.groupby("gpu"):
-        times, values = (frame.loc[frame["gpu"] == gpu, column].to_numpy() for column in ("time_ns", "value"))
-        until = times[-1] + sorted(np.diff(times))[(len(times) - 2) // 2]
-        for row in of_gpu.to_dict("records"):
-            inside = range(max(row["start_ns"], times[0]), min(row["start_ns"] + row["dur_ns"], until))
-            each = [values[times <= time][-1] for time in inside]
-            assert (len(each), sum(time in inside for time in times)) == (row["covered_ns"], row["count"])
-            assert (min(each), max(each)) == (row["min"], row["max"])
-            assert row["mean"] == pytest.approx(float(np.mean(each)), rel=1e-12)
-    pd.testing.assert_frame_equal(found, bins(frame.sample(frac=1, random_state=1), bins=7))
-
-
-def drawn_on_three(seed: int) -> pd.DataFrame:
-    random, of_gpu = np.random.default_rng(seed), []
-    for gpu in range(3):
-        times = np.sort(random.choice(400, 25, replace=False)).tolist()
-        of_gpu.append(sampled_at(*zip(times, random.random(25).tolist(), strict=True), gpu=gpu))
-    return both(*of_gpu)
 
 
 def test_without_readings() -> None:
