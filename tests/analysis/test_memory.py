@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sampled
 from analysis.spans import call, span, steps
 from frames import api_calls, copies, tuples
 from ops import op, ops
@@ -22,13 +23,9 @@ from perfkit.tables import COPIES, SAMPLES
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
     """SAMPLES of (time, allocated, reserved) of a device; reserved None is not recorded."""
-    rows = [
-        (rank, gpu, time, metric, float(value))
-        for time, *both in levels
-        for metric, value in zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True)
-        if value is not None
-    ]
-    return SAMPLES.make(pd.DataFrame(rows, columns=["rank", "gpu", "time_ns", "metric", "value"]))
+    at, *both = zip(*levels, strict=True)
+    metrics = dict(zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True))
+    return sampled.samples(rank=rank, gpu=gpu, at=at, **metrics)
 
 
 def both(*tables: pd.DataFrame) -> pd.DataFrame:

@@ -1,10 +1,9 @@
 """Operators, steps that wait for data, latency by batch size, and memory over time."""
 
-from typing import Any
-
 import altair as alt
 import pandas as pd
 import pytest
+import sampled
 from charts.checking import checked, drawn, refuses, subtitle, title
 
 from perfkit import analysis
@@ -13,8 +12,6 @@ from perfkit.analysis.steps import STEPS
 from perfkit.charts.operators import bars, latency, memory, steps
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS, RANGES, SAMPLES
-
-MB = 10**6
 
 
 def summary(*rows: tuple[str | None, int, int]) -> pd.DataFrame:
@@ -142,13 +139,9 @@ def test_points_and_their_line() -> None:
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
     """SAMPLES of (time in ms, allocated, reserved in MB) of a device; reserved None is not recorded."""
-    rows: list[dict[str, Any]] = []
-    for time, *values in levels:
-        for name, value in zip(("allocated", "reserved"), values, strict=True):
-            if value is not None:
-                what = {"metric": f"memory_{name}_bytes", "value": float(value * MB)}
-                rows.append({"rank": rank, "gpu": gpu, "time_ns": time * 10**6, **what})
-    return SAMPLES.make(pd.DataFrame(rows, columns=SAMPLES.column_names))
+    at, *both = ([value if value is None else value * 10**6 for value in of] for of in zip(*levels, strict=True))
+    metrics = dict(zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True))
+    return sampled.samples(rank=rank, gpu=gpu, at=at, **metrics)
 
 
 def chart(*tables: pd.DataFrame, bins: int = 500, title: str = "") -> alt.LayerChart | alt.VConcatChart:

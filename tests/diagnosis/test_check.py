@@ -4,7 +4,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import trained
 from frames import kernels, ranges
@@ -14,14 +13,11 @@ import perfkit
 from perfkit.diagnosis.check import Checked, check, load_budget
 from perfkit.diagnosis.check import _outcome as judged_by_interval
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.profile import Profile
-from perfkit.tables import CAPTURE
 
 MS = 1_000_000
 LOG = "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__dmon.txt"
 AI = "nsys/openhackathons-org__AI-Profiler__{}.sqlite"
 JACOBI = "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_{}_report.sqlite"
-ABOUT = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
 
 
 @cache
@@ -36,9 +32,7 @@ def training(length: float = 10.0, *, copy: float = 1.0, count: int = 20, seed: 
             rows += [{"name": family, "family": family, "start_ns": start, "dur_ns": round(dur * MS * wobble)}]
         spans += [{"name": f"step {step}", "start_ns": at, "dur_ns": whole}]
         at += whole
-    tables = {"KERNELS": kernels(*rows), "RANGES": ranges(*spans), "DEVICES": devices("A100")}
-    loaders = {name: (lambda frame=frame: frame) for name, frame in tables.items()}
-    return perfkit.Run([Profile("nsys", Path("p"), CAPTURE.make(pd.DataFrame(ABOUT)), loaders, ())])
+    return trained.run(kernels=kernels(*rows), ranges=ranges(*spans), devices=devices("A100"))
 
 
 def outcomes(found: Checked) -> dict[str, str]:

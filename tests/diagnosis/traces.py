@@ -1,19 +1,19 @@
 """Runs of a framework with planted causes: times, operators and kernels are chosen, so every share is known."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from frames import api_calls, kernels, ranges
+import sampled
+from frames import api_calls, kernels, profile, ranges
 from ops import launch, launched, op, ops, python_calls
 
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import Finding
-from perfkit.profile import Missing, Profile
+from perfkit.profile import Missing
 from perfkit.run import Run
 from perfkit.selection import Selection, select
-from perfkit.tables import API_CALLS, CAPTURE, COLLECTIVES, DEVICES, SAMPLES
+from perfkit.tables import API_CALLS, COLLECTIVES, DEVICES
 
 US, MS = 1_000, 1_000_000
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
@@ -48,9 +48,7 @@ def run(*works: dict[str, Any], reader: str = "torch_trace", **others: Any) -> R
 
 def of_tables(reader: str = "torch_trace", *missing: Missing, **tables: pd.DataFrame) -> Run:
     """A run of one profile of 1 s with these tables."""
-    row = {"rank": 0, "tool": "t", "tool_version": "", "path": "p", "t0_unix_ns": 0, "dur_ns": 1_000 * MS}
-    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: lambda f=frame: f for name, frame in tables.items()}
-    return Run([Profile(reader, Path("p"), CAPTURE.make(pd.DataFrame([row])), loaders, missing)])
+    return Run([profile(reader, "p", 0, 1_000 * MS, {"missing": missing}, **tables)])
 
 
 def view(**tables: pd.DataFrame) -> Selection:
@@ -67,12 +65,8 @@ def devices(name: str, *, ranks: int = 1) -> pd.DataFrame:
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0) -> pd.DataFrame:
     """SAMPLES of (time, allocated, reserved) of a device; reserved None is not recorded."""
-    rows: list[tuple[int, str, int]] = []
-    for time, allocated, reserved in levels:
-        rows.append((time, "memory_allocated_bytes", allocated))
-        rows += [] if reserved is None else [(time, "memory_reserved_bytes", reserved)]
-    frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"]).assign(rank=0, gpu=gpu)
-    return SAMPLES.make(frame[SAMPLES.column_names].astype({"value": "float64"}))
+    at, allocated, reserved = zip(*levels, strict=True)
+    return sampled.samples(gpu=gpu, at=at, memory_allocated_bytes=allocated, memory_reserved_bytes=reserved)
 
 
 def collectives(*rows: dict[str, Any]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
+from frames import profile
 from planted.causes import CAUSES, HEALTHY, Tables, healthy, planted
 from planted.program import Settings, simulated
 
@@ -14,9 +15,7 @@ import perfkit
 from perfkit import diagnosis
 from perfkit.analysis import gaps
 from perfkit.diagnosis.finding import Finding
-from perfkit.profile import Profile
 from perfkit.run import Run
-from perfkit.tables import CAPTURE
 
 RULES = {
     "data loading": "idle_data_loading",
@@ -49,17 +48,10 @@ PAIRS = [
 
 
 def run(tables: Tables) -> Run:
-    readers = dict.fromkeys(["nsys", *(READERS.get(name, "nsys") for name in tables)])
-    return Run(
-        _profile(reader, {name: frame for name, frame in tables.items() if READERS.get(name, "nsys") == reader})
-        for reader in readers
-    )
-
-
-def _profile(reader: str, tables: Tables) -> Profile:
-    row = {"rank": 0, "tool": reader, "tool_version": "", "path": reader, "t0_unix_ns": 0, "dur_ns": 10**10}
-    loaders = {name: (lambda frame=frame: frame) for name, frame in tables.items()}
-    return Profile(reader, Path(reader), CAPTURE.make(pd.DataFrame([row])), loaders)
+    of_reader: dict[str, Tables] = {"nsys": {}}
+    for name, frame in tables.items():
+        of_reader.setdefault(READERS.get(name, "nsys"), {})[name] = frame
+    return Run(profile(reader, reader, 0, 10**10, **found) for reader, found in of_reader.items())
 
 
 def told(tables: Tables) -> list[Finding]:

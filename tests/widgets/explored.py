@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from frames import copies, kernels, ranges
+from frames import copies, kernels, profile, ranges
 
 import perfkit
-from perfkit.profile import Profile
-from perfkit.tables import CAPTURE
 from perfkit.widgets.choice import Explorer
 
 MS = 1_000_000
@@ -31,15 +29,9 @@ def tables() -> dict[str, pd.DataFrame]:
     return {"KERNELS": kernels(*work), "COPIES": moved, "RANGES": ranges(*marked)}
 
 
-def capture(dur_ns: int = 100 * MS) -> pd.DataFrame:
-    """A recording of 100 ms."""
-    row = {"rank": 0, "tool": "t", "tool_version": "", "path": "p", "t0_unix_ns": None, "dur_ns": dur_ns}
-    return CAPTURE.make(pd.DataFrame([row]))
-
-
 def run_of(path: Path, found: dict[str, pd.DataFrame]) -> perfkit.Run:
-    loaders = {name: (lambda frame=frame: frame) for name, frame in found.items()}
-    return perfkit.Run([Profile("nsys", path, capture(), loaders)])
+    """A recording of 100 ms."""
+    return perfkit.Run([profile("nsys", str(path), None, 100 * MS, **found)])
 
 
 def changes(explorer: Explorer) -> list[Any]:

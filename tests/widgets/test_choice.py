@@ -14,15 +14,14 @@ import pytest
 import traitlets
 import yaml
 from click.testing import CliRunner
-from frames import kernels
+from frames import kernels, profile
 from readers.smi_files import moments, query
 from sampled import samples
-from widgets.explored import HOSTILE, MS, capture, changes, run_of, tables
+from widgets.explored import HOSTILE, MS, changes, run_of, tables
 
 import perfkit
 from perfkit.cli import main
 from perfkit.names.families import FAMILIES
-from perfkit.profile import Profile
 from perfkit.run import Run, load
 from perfkit.tables import LAUNCHES
 from perfkit.widgets import choice
@@ -165,9 +164,8 @@ def _launches(*names: str) -> pd.DataFrame:
 
 
 def test_ranks_are_the_profiles(tmp_path: Path) -> None:
-    idle = Profile("nsys", tmp_path, capture(), {}, rank=1)
-    busy = Profile("nsys", tmp_path, capture(), {"KERNELS": lambda: tables()["KERNELS"].iloc[:1]}, rank=0)
-    live = Explorer(Run([busy, idle]))
+    busy = profile("nsys", "p", None, 100 * MS, {"rank": 0}, KERNELS=tables()["KERNELS"].iloc[:1])
+    live = Explorer(Run([busy, profile("nsys", "p", None, 100 * MS, {"rank": 1})]))
     live.ranks = [1]
     assert (1,) == live.selection.ranks
     assert live.on_lanes is None

@@ -3,18 +3,16 @@
 import io
 import re
 from base64 import b64decode
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import traitlets
 from frames import kernels
+from trained import run as recorded
 
 import perfkit
 from perfkit.charts.tables import Searchable
-from perfkit.profile import Profile
 from perfkit.run import Run
-from perfkit.tables import CAPTURE
 from perfkit.widgets.live import Shown
 
 
@@ -22,16 +20,9 @@ def chosen(run: Run, **choice: Any) -> perfkit.Selection:
     return perfkit.select(run, **choice)
 
 
-def recorded(**tables: pd.DataFrame) -> Run:
-    """A run of one profile with these tables, 1 s long."""
-    capture = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
-    loaders = {name: lambda table=table: table for name, table in tables.items()}
-    return Run([Profile("nsys", Path("p"), CAPTURE.make(pd.DataFrame(capture)), loaders)])
-
-
 def small(length: int = 10) -> Run:
     """Two kernels, 100 ns from start to start."""
-    return recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length}))
+    return recorded(kernels=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length}))
 
 
 def still(view: object) -> Shown:
