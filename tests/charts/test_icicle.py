@@ -1,8 +1,6 @@
 """The icicle: contexts under their callers, as wide as what they hold."""
 
 import json
-from collections import defaultdict
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -137,48 +135,6 @@ def test_functions_without_a_name_go_first() -> None:
     rows = [node(n, n - 1, name) for n, name in enumerate((*names, "<gpu kernel>", "gemm"), start=2)]
     spec = picture(*rows[:4], rows[4] | {"kind": "gpu_operation"}, rows[5], held=(1,) * 7, depth=5)
     assert ["main thread", "sgemm", "… matmul", "<gpu kernel>", "gemm"] == labels(spec)
-
-
-def brute_force(tree: pd.DataFrame, value: dict[int, float]) -> dict[tuple[str, ...], float]:
-    """The value of every path of names with lines left out, by walking up from each function."""
-    rows = tree.set_index("node")
-    found: dict[tuple[str, ...], float] = defaultdict(float)
-    for number, held in value.items():
-        if rows["kind"][number] == "line":
-            continue
-        path, at = [], number
-        while not pd.isna(at):
-            if rows["kind"][at] != "line":
-                path.append(str(rows["name"][at]))
-            at = rows["parent"][at]
-        found[tuple(path[::-1])] += held
-    return dict(found)
-
-
-def test_paths_hold_what_a_walk_up_the_tree_says() -> None:
-    """300 made-up contexts: each bar is its path of names with their sum; bars of one caller do not overlap."""
-    random = np.random.default_rng(7)
-    rows = [node(1, None, "main thread"), node(2, 1, "main")]
-    for n in range(3, 303):
-        line = random.random() < 0.4
-        parent = int(random.integers(max(2, n - 40), n))
-        rows.append(node(n, parent, f"x.c:{n}" if line else f"f{random.integers(4)}"))
-    tree = calltree(*rows)
-    value = dict.fromkeys(tree["node"], 1.0)
-    for number, parent in reversed(list(zip(tree["node"], tree["parent"], strict=True))):
-        if not pd.isna(parent):
-            value[parent] += value[number]
-    chart = icicle.tree(tree, seconds(**{f"n{n}": v for n, v in value.items()}), at_least_frac=1e-9, depth=1_000)
-    bars = checked(chart)["layer"][0]["rows"]
-    at = {(row["row"], row["begin"]): row["label"] for row in bars}
-    found = {}
-    for row in bars:
-        begins = [max(b for r, b in at if r == level and b <= row["begin"]) for level in range(row["row"] + 1)]
-        found[tuple(at[level, begin] for level, begin in enumerate(begins))] = row["end"] - row["begin"]
-    assert brute_force(tree, value) == pytest.approx(found, abs=1e-5)  # begin and end are written with six decimals
-    for level in range(max(row["row"] for row in bars) + 1):
-        spans = sorted((row["begin"], row["end"]) for row in bars if row["row"] == level)
-        assert all(end <= begin + 1e-5 for (_, end), (begin, _) in pairwise(spans))
 
 
 def test_names_from_outside_stay_data() -> None:
