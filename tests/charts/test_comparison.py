@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from charts.checking import checked, drawn, refuses, title
+from charts.checking import checked, drawn, title
 
 from perfkit.analysis.compare import ledger
 from perfkit.analysis.steps import STEPS
 from perfkit.charts.comparison import VERDICT_COLOURS, families, intervals, steps, utilisation
-from perfkit.errors import SchemaError
 
 
 def table(*rows: tuple[str, float, float, str]) -> pd.DataFrame:
@@ -132,13 +131,3 @@ def test_utilisation_of_the_guide() -> None:
     rows = drawn(checked(falling), "label", "part", "begin", "end", "words")
     assert [("reached before", 0.0, 0.6), ("lost", 0.6, 0.8)] == [row[1:4] for row in rows if row[0] == "1. b"]
     assert "60.0 % (-20.0 points)" == rows[-1][-1]
-
-
-def test_wrong_frames_are_refused() -> None:
-    refuses(SchemaError, "ratio_low", intervals, TRAINING.drop(columns="ratio_low"), label="family")
-    refuses(ValueError, r"verdict: \['great'\] are not among", families, TRAINING.assign(verdict="great"))
-    refuses(ValueError, "below 0", families, TRAINING.assign(after_ns=-1.0))
-    refuses(SchemaError, "change_ns", steps, SERIES.drop(columns="change_ns"))
-    refuses(ValueError, "verdict", steps, SERIES.assign(verdict="great"))
-    refuses(ValueError, r"step_ns: 0.0 is not above 0", steps, SERIES.assign(step_ns=0.0))
-    refuses(ValueError, "not a fraction between 0 and 1", utilisation, SERIES.assign(utilisation_frac=65.0))

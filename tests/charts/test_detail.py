@@ -3,11 +3,9 @@
 from typing import Any
 
 import pandas as pd
-from charts.checking import refuses
 from frames import unpacked
 
 from perfkit.charts.detail import BINS, COLOURS, LOOKED, NAMES, SPANS, Canvas, timeline
-from perfkit.errors import SchemaError
 
 NO_BINS = pd.DataFrame(columns=[*BINS])
 LAUNCH = {"call": "cudaLaunchKernel", "call_start_ns": 900, "call_dur_ns": 50}
@@ -72,13 +70,6 @@ def test_texts_travel_once_and_the_legend_holds_what_is_there() -> None:
     found = drawn(bins((0, "communication", 1000, 0.5)), spans({"kind": "communication"}, {"kind": "step"}))["colours"]
     assert {"communication": COLOURS["communication"], "step": COLOURS["step"]} == found
     assert {*COLOURS} <= {*NAMES}
-
-
-def test_refuses_what_it_cannot_draw() -> None:
-    refuses(ValueError, r"kind: \['idle'\] are not among", drawn, bins((0, "idle", 1000, 0.5)), spans())
-    refuses(ValueError, r"busy_frac: 1\.2 is not a fraction", drawn, bins((0, "copy", 1000, 1.2)), spans())
-    refuses(SchemaError, "levels", drawn, NO_BINS, spans().drop(columns="levels"))
-    refuses(ValueError, "20001 rows are more than 20000", drawn, bins(*[(0, "copy", 1000, 0.5)] * 20_001), spans())
 
 
 def test_a_gesture_reaches_who_listens() -> None:

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pandas as pd
-from charts.checking import checked, drawn, refuses, subtitle, title
+from charts.checking import checked, drawn, subtitle, title
 
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.charts import kernels as charts_kernels
 from perfkit.charts.kernels import bars, formats, of_peak, stalled_kernels, stalls
-from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 NAN = float("nan")
@@ -106,23 +105,6 @@ def test_without_data_the_charts_say_so() -> None:
         assert "No GEMM, convolution or attention kernel" in subtitle(formats(frame))[0]
     assert "WarpStateStats" in stalls(launch_shares(), LAUNCHES).to_dict()["description"]
     assert "gpu=nvidia,pc" in stalled_kernels(of_kernels()).to_dict()["description"]
-
-
-def test_wrong_arguments_are_refused() -> None:
-    one, product = summary(a=1), shares(("gemm", "fp32", "no", 1))
-    refuses(ValueError, "top: 0 is not at least 1", bars, one, top=0)
-    refuses(ValueError, r"family: \['magic'\] are not among", bars, one.assign(family="magic"))
-    refuses(SchemaError, "total_ns", bars, one.drop(columns="total_ns"))
-    for column in ("family", "format", "tensor_cores", "source"):
-        refuses(ValueError, rf"{column}: \['magic'\] are not among", formats, product.assign(**{column: "magic"}))
-    refuses(SchemaError, "tensor_cores", formats, shares().drop(columns="tensor_cores"))
-    refuses(ValueError, r"share_frac: 1\.5 is not a fraction", formats, product.assign(share_frac=1.5))
-    refuses(SchemaError, "share_frac", stalls, launch_shares().drop(columns="share_frac"), LAUNCHES)
-    refuses(ValueError, "is not a fraction", stalls, launch_shares((1, "wait", 1.5)), LAUNCHES)
-    waiting = of_kernels(a={"gmem": 1.0})
-    refuses(ValueError, r"value: -1\.0 is negative", stalled_kernels, waiting.assign(value=-1.0))
-    refuses(ValueError, "top: 0 is not at least 1", stalled_kernels, waiting, top=0)
-    refuses(SchemaError, "value", stalled_kernels, waiting.drop(columns="value"))
 
 
 def test_the_values_are_those_of_the_analysis() -> None:

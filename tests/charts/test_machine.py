@@ -3,13 +3,12 @@
 from itertools import pairwise
 
 import pandas as pd
-from charts.checking import Spec, checked, drawn, refuses, subtitle, title
+from charts.checking import Spec, checked, drawn, subtitle, title
 
 from perfkit.analysis import llm_operations
 from perfkit.analysis.scaling import scaling
 from perfkit.charts.machine import LINE, iterations, phases, roofline, scaling_efficiency
 from perfkit.charts.roofline import HEIGHT
-from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
 
 GPU = Peaks("made up", {"bf16_tensor": 100e12}, memory_bytes_per_s=1e12)
@@ -159,14 +158,3 @@ def test_without_data_the_charts_say_so() -> None:
     assert "No iterations" == iterations(log(1).iloc[:0]).to_dict()["title"]["text"]
     for frame in (GUIDE.iloc[:0], table((8, 1.0), (8, 2.0))):
         assert "at least two" in subtitle(scaling_efficiency(frame))[0]
-
-
-def test_wrong_frames_are_refused() -> None:
-    roofs = llm_operations.ceilings(peaks=GPU)
-    magic, lacking = placed().assign(family="magic"), roofs.drop(columns="measured_bytes_per_s")
-    refuses(ValueError, r"family: \['magic'\] are not among", roofline, magic, roofs, roof="bf16_tensor")
-    refuses(SchemaError, "measured_bytes_per_s", roofline, placed(), lacking, roof="bf16_tensor")
-    refuses(SchemaError, "chosen", iterations, log(1).drop(columns="chosen"))
-    refuses(SchemaError, "efficiency_frac", scaling_efficiency, GUIDE.drop(columns="efficiency_frac"))
-    for column, value in (("throughput_per_s", 0.0), ("efficiency_frac", float("nan"))):
-        refuses(ValueError, f"{column}: .* is not above 0", scaling_efficiency, GUIDE.assign(**{column: value}))

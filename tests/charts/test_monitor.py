@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import pytest
-from charts.checking import Spec, checked, drawn, refuses, subtitle, title
+from charts.checking import Spec, checked, drawn, subtitle, title
 from sampled import SECOND, samples, together
 
 from perfkit.analysis.monitoring import alignment
@@ -13,7 +13,6 @@ from perfkit.analysis.monitoring.readings import CAUSES
 from perfkit.charts import monitor
 from perfkit.charts.monitor import BESIDE, DRAWN_METRICS
 from perfkit.charts.monitor_lines import NAMES, strips
-from perfkit.errors import SchemaError
 from perfkit.tables import METRICS, SAMPLES
 
 BUSY = samples(gpu_busy_frac=[0.5, 1.0, 0.0, 0.5])
@@ -213,16 +212,6 @@ def test_without_a_course_over_time_the_chart_says_so() -> None:
     assert "nvidia-smi dmon" in subtitle(dashboard(SAMPLES.empty()))[0]
     for table in (samples(gpu_busy_frac=[]), samples(fan_frac=[1])):
         assert "No readings" == title(alt.LayerChart.from_dict(growing(table)))
-
-
-def test_wrong_frames_are_refused() -> None:
-    refuses(SchemaError, "covered_ns", monitor.dashboard, bins(BUSY).drop(columns="covered_ns"))
-    lacking = limits("power", 1, 1).drop(columns="at_limit_frac")
-    refuses(SchemaError, "at_limit_frac", dashboard, BUSY, limits=lacking)
-    lacking = pd.DataFrame({"rank": [], "gpu": [], "metric": []})
-    refuses(SchemaError, "start_ns", strips, lacking, window=(0, 1), tops={})
-    many = pd.concat([alignment.bins(samples(power_w=[1.0, 2.0]), bins=2)] * 10_001)
-    refuses(ValueError, "20002 rows are more than 20000", strips, many, window=(0, 1), tops={"power_w": 2})
 
 
 def growing(*tables: pd.DataFrame, until: int = 4) -> Spec:

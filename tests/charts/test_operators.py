@@ -4,13 +4,12 @@ import altair as alt
 import pandas as pd
 import pytest
 import sampled
-from charts.checking import checked, drawn, refuses, subtitle, title
+from charts.checking import checked, drawn, subtitle, title
 
 from perfkit import analysis
 from perfkit.analysis import memory as analysis_memory
 from perfkit.analysis.steps import STEPS
 from perfkit.charts.operators import bars, latency, memory, steps
-from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS, RANGES, SAMPLES
 
 
@@ -99,18 +98,6 @@ def test_each_rank_that_waits_has_a_panel_up_to_eight() -> None:
     long = checked(steps(waits(*((n, 10, 1) for n in range(201)))))
     assert "Drawn are the first 200 steps." == long["title"]["subtitle"][1]
     assert (400, 1) == (len(long["layer"][0]["rows"]), len(long["layer"]))  # no room for shares
-
-
-def test_wrong_arguments_are_refused() -> None:
-    refuses(ValueError, "top: 0 is not at least 1", bars, summary(("a", 1, 1)), top=0)
-    refuses(SchemaError, "kernel_count", bars, summary().drop(columns="kernel_count"))
-    refuses(ValueError, r"wait_frac: 1\.5 is not a fraction", steps, waits((0, 10, 15)))
-    refuses(SchemaError, "wait_frac", steps, waits().drop(columns="wait_frac"))
-    refuses(SchemaError, "latency_ns", latency, TIMES[["batch_count"]], intercept_ns=0, slope_ns=0)
-    levels = samples(*LEVELS)
-    bins, peaks = analysis_memory.bins(analysis_memory.timeline(levels)), analysis_memory.peak(levels)
-    refuses(SchemaError, "max_reserved_bytes", memory, bins.drop(columns="max_reserved_bytes"), peaks)
-    refuses(SchemaError, "time_ns", memory, bins, peaks.drop(columns="time_ns"))
 
 
 TIMES = pd.DataFrame({"batch_count": [32, 1, 8], "latency_ns": [50e6, 9e6, 20e6]})

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from charts.checking import Spec, checked, drawn, refuses, subtitle, title
+from charts.checking import Spec, checked, drawn, subtitle, title
 from frames import copies, kernels
 
 import perfkit
 from perfkit import analysis
 from perfkit.analysis import communication
 from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth, bars, connections, parts, step_times, waits
-from perfkit.errors import SchemaError
 from perfkit.tables import COLLECTIVES
 
 PARTS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
@@ -140,19 +139,6 @@ def test_without_figures_the_charts_say_so() -> None:
         assert "collectives of several ranks" in subtitle(waits(empty))[0]
     for empty in (summary(), summary(("barrier", 0, NAN)), communication.summary(COLLECTIVES.empty())):
         assert "nccl-tests" in subtitle(bandwidth(empty))[0]
-
-
-def test_wrong_arguments_are_refused() -> None:
-    refuses(ValueError, r"value: 'name' does not end in one of \['_bytes_per_s'", bars, split(), value="name")
-    refuses(SchemaError, "busy_frac", bars, split(), value="busy_frac")
-    refuses(ValueError, "do not sum to span_ns", parts, split((0, 0, 1, 2, 3, 4, 5)).assign(span_ns=16))
-    refuses(SchemaError, "idle_ns", parts, split().drop(columns="idle_ns"))
-    refuses(ValueError, r"last_frac: 1\.1 is not a fraction", waits, late((0, 11, 1)))
-    refuses(SchemaError, "wait_ns", waits, late().drop(columns="wait_ns"))
-    one = summary(("all_reduce", 8, 1.0))
-    refuses(ValueError, "line_rate_bytes_per_s: 0 is not above 0", bandwidth, one, line_rate_bytes_per_s=0)
-    refuses(ValueError, r"operation: \['magic'\] are not among", bandwidth, summary(("magic", 8, 1.0)))
-    refuses(SchemaError, "bus_bytes_per_s", bandwidth, summary().drop(columns="bus_bytes_per_s"))
 
 
 def test_every_operation_that_the_analysis_knows_is_drawn() -> None:

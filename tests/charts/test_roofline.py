@@ -5,12 +5,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import pytest
-from charts.checking import Spec, checked, drawn, refuses, subtitle
+from charts.checking import Spec, checked, drawn, subtitle
 from counted import counters, launches
 
 from perfkit.analysis import roofline as places
 from perfkit.charts.roofline import BOUND_COLOURS, roofline
-from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
 
 GPU = Peaks("made up", {"fp32": 10e12, "fp64": 5e12, "fp16_tensor": 100e12}, memory_bytes_per_s=1e12)
@@ -89,10 +88,3 @@ def test_the_level_chooses_intensity_and_slope() -> None:
     assert [(20,)] == drawn(spec["layer"][-1], "intensity")
     assert "L2 1.54 TB/s" in texts(spec)
     assert "L2 traffic" in spec["layer"][-1]["encoding"]["x"]["title"]
-
-
-def test_wrong_arguments_are_refused() -> None:
-    refuses(ValueError, r"level: 'l3' is not one of \['dram'", picture, FP32, level="l3")
-    points, empty = places.points(launches(FP32)), places.CEILINGS.empty()
-    refuses(ValueError, r"bound: \['magic'\] are not among", roofline, points.assign(bound="magic"), empty)
-    refuses(SchemaError, "dram_intensity", roofline, points.drop(columns="dram_intensity"), empty)

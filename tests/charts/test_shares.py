@@ -1,12 +1,11 @@
 """What the GPU's time is made of, beside the CPU's, and what launches are worth."""
 
 import pandas as pd
-from charts.checking import checked, drawn, refuses, title
+from charts.checking import checked, drawn, title
 
 from perfkit.charts import shares
 from perfkit.charts.kernels import launch_efficiency
 from perfkit.charts.shares import PART_OF, gpu_time, host_and_gpu, parts
-from perfkit.errors import SchemaError
 
 NAN = float("nan")
 
@@ -104,17 +103,6 @@ def test_without_data_the_charts_say_so() -> None:
             spec = checked(chart(empty))
             assert "Nothing to draw" in spec["description"]
             assert "hpcrun -e gpu=nvidia" in spec["title"]["subtitle"][0]
-
-
-def test_wrong_frames_are_refused() -> None:
-    one = summary(kernel_ns=[1.0])
-    refuses(SchemaError, "host_ns", host_and_gpu, one.drop(columns="host_ns"))
-    refuses(SchemaError, "memset_ns", gpu_time, one.drop(columns="memset_ns"))
-    refuses(ValueError, r"family: \['magic'\] are not among", launch_efficiency, kernels(a=("magic", 1, 1.0)))
-    refuses(ValueError, r"summary: a time is -1\.0 ns, below 0", host_and_gpu, summary(host_ns=[-1.0]))
-    wrong = summary(kernel_ns=[6.0], copy_ns=[5.0], operation_ns=[10.0])
-    for chart in (host_and_gpu, gpu_time):
-        refuses(ValueError, r"'operation_ns': 10\.0}: the parts exceed operation_ns", chart, wrong)
 
 
 def test_of_many_gpus_the_idlest_have_a_bar() -> None:
