@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,28 +302,6 @@ def test_gains_never_exceed_the_part_they_name(made: Callable[[], Run]) -> None:
             assert finding.gain.share <= figures[part]
             # The host that is not held up gets ahead, so that other idle time may go as well, but never computation.
             assert 1.0 <= finding.gain.high <= 1.03 / max(1 - figures[part], 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("trace", "rules"),
-    [
-        ("HTA__alexnet__benchmark_result_2869224_1695835535_trace.json.gz", {"precision"}),
-        ("HTA__negative_queue_length_values_check__rank0.json.gz", {"precision"}),
-        ("HTA__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz", {"precision"}),
-        ("TraceLens__b200__eager_trace.json.gz", {"small_operators"}),
-        ("TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", set()),
-        ("TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz", {"small_operators"}),
-        ("TraceLens__perf_model__normalization__normalization_layer_test.json.gz", set()),
-        ("TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz", set()),
-        ("TraceLens__vllm_decode_full__graph_execution.json.gz", set()),
-        ("TraceLens__xdit_sd_3.5__profile_trace_rank_0.json.gz", set()),
-        ("kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz", {"precision", "small_operators"}),
-    ],
-)
-def test_real_traces(profiles: Path, trace: str, rules: set[str]) -> None:
-    causes = told(perfkit.load(profiles / "torch" / trace))
-    assert rules == (RULES - {"idle_data_loading"}) & set(causes)
-    assert all(f.gain.share is None or 0 <= f.gain.share <= 1 for f in causes.values())
 
 
 def test_the_parts_of_pauses_between_launches_add_up_to_the_title() -> None:
