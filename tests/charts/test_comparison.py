@@ -35,19 +35,6 @@ def test_families_side_by_side() -> None:
     assert "Kernel time per step falls by 38.3 %, from 6.00 ms to 3.70 ms" == spec["title"]["text"]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        (5.0, 6.0, "Kernel time per run rises by 20.0 %, from 5.00 ms to 6.00 ms"),
-        (5.0, 5.01, "Kernel time per run stays at 5.01 ms"),
-        (5.0, 0.0, "Kernel time per run falls by 100 %, from 5.00 ms to 0 ns"),
-        (0.0, 5.0, "Kernel time per run: from 0 ns to 5.00 ms"),
-    ],
-)
-def test_the_title_states_what_moved(before: float, after: float, words: str) -> None:
-    assert words == title(families(table(("gemm", before, after, "changed")), per="run"))
-
-
 def test_intervals_and_verdicts() -> None:
     spec = checked(intervals(TRAINING, label="family"))  # a new family has no ratio
     one, whiskers, points, words = spec["layer"]

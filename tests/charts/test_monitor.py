@@ -70,19 +70,6 @@ def test_the_title_says_how_busy_and_how_long_at_the_limit() -> None:
     assert "2 GPUs are busy 50.0 % to 100 % of the time, power at its limit for up to 50.0 %" == ends
 
 
-@pytest.mark.parametrize(
-    ("tables", "words"),
-    [
-        ([samples(sm_active_frac=[0.2, 0.4], power_w=[100, 300])], "GPU 0 has 30.0 % of its SMs active"),
-        ([samples(power_w=[100, 300], temperature_c=[50, 60])], "GPU 0 draws 200 W on average"),
-        ([samples(temperature_c=[50, 60])], "Metrics of GPU 0 over time"),
-        ([samples(power_w=[200, 200], gpu=gpu) for gpu in (0, 1)], "2 GPUs draw 200 W each on average"),
-    ],
-)
-def test_the_title_says_what_was_recorded(tables: list[pd.DataFrame], words: str) -> None:
-    assert words == title(dashboard(*tables))
-
-
 def test_the_meanings_of_utilisation_have_panels_of_their_own() -> None:
     meanings = ("gpu_busy_frac", "sm_active_frac", "sm_occupancy_frac", "tensor_active_frac")
     spec = checked(dashboard(samples(**{key: [0.1, 0.2] for key in reversed(meanings)})))
