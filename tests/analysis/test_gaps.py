@@ -264,6 +264,8 @@ def test_gaps_equal_a_search_by_the_nanosecond(window: tuple[int, int]) -> None:
         *work, spans, system = made = tables(seed)
         gaps = GAPS.check(idle_gaps(*work, ranges=spans, os_calls=system, window=window)).drop(columns="process")
         assert searched(window, *made) == gaps.astype(object).where(gaps.notna(), None).to_dict("records"), seed
+        alone, place = idle_gaps(*work[:2], API_CALLS.empty(), window=window), ["rank", "gpu", "start_ns", "dur_ns"]
+        assert gaps[place].equals(alone[place]), "without calls a gap is found in another way"
         launched = ~gaps["cause"].isin(["unattributed", "edge"])
         assert gaps["dur_ns"].where(launched, 0).tolist() == gaps[[*PARTS]].sum(axis=1).tolist()
         assert len(set(gaps["cause"])) >= 4
