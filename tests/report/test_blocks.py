@@ -1,5 +1,6 @@
 """How findings and published figures are shown."""
 
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import perfkit
 from perfkit.analysis.calltree import tree_sums
 from perfkit.diagnosis.finding import Figure, Finding, Gain, plain
 from perfkit.diagnosis.headline import nothing_found
-from perfkit.diagnosis.rules import FILE
+from perfkit.diagnosis.rules import FILE, rules
 from perfkit.errors import PerfkitError
 from perfkit.report.blocks import decisions, first_steps, key_findings
 from perfkit.report.comparison import against_promised, against_published, published
@@ -128,3 +129,7 @@ def test_a_decision_shows_the_figure_that_its_question_is_about() -> None:
     known = Figure("computation_frac", "computing", 0.999, "1", "", "timeline.breakdown of KERNELS")
     table = decisions({known.id: known}, [], "KERNELS").set_index("question")
     assert ["Is the GPU busy computing?"] == [*table.index]
+    step = Figure("baseline_step_ns", "Step time", 75e9, "ns", "", "SAMPLES")
+    assert decisions({step.id: step}, [], "COLLECTIVES").empty, "no rate of links"
+    shares = re.compile(r"_(frac|ratio)\*?$|^log_check_")
+    assert [] == [rule for rule in rules().values() if "%" in rule.target and not shares.search(rule.evidence[0])]
