@@ -337,7 +337,11 @@ def last_open(levels: list[Int], before: Int, moment: Int) -> Int:
     """
     place = np.full(len(before), -1, np.int64)
     found: list[tuple[Int, Int]] = []
-    asked, at = np.arange(len(before)), before.astype(np.int64)
+    asked = np.flatnonzero(before > 0)
+    if len(asked) > len(levels[0]) // 4:  # many have no answer: they need not climb
+        latest = np.maximum.accumulate(levels[0])
+        asked = asked[latest[before[asked] - 1] > moment[asked]]
+    at = before[asked].astype(np.int64)
     for most in levels:
         asked, at = asked[at > 0], at[at > 0]
         if not len(asked):

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import Placed, started_by, where
+from perfkit.analysis.causes import Placed, placed, started_by, where
 from perfkit.analysis.grouping import counted, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, cut, last_open, maxima
-from perfkit.analysis.operators.totals import forward_of, of_program, open_at, placed_with
+from perfkit.analysis.operators.totals import forward_of, of_program, open_at, with_moments
 from perfkit.tables import API_CALLS, KERNELS, OPS, PYTHON_CALLS, RANGES
 
 HOW = ("launch", "forward", "main", "outside", "none")
@@ -87,7 +87,8 @@ class Owners:
         launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
         calls = api_calls[PLACE[:4]].take(launches)
         # On Linux the number of the main thread is that of the process.
-        moments = [calls, calls if by == "operator" else calls.assign(thread=calls["process"])]
+        main = {**{name: calls[name] for name in calls}, "thread": calls["process"]}
+        moments = [calls, calls if by == "operator" else pd.DataFrame(main, copy=False)]
         if by in ("module", "line"):
             # When and where the forward operator ran that made the autograd node around each call.
             op = forward_of(ops, open_at(ops, calls))
@@ -231,21 +232,21 @@ def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame])
     Of several layers the first one that has an open frame answers; the frames of the first one are returned in order,
     with the `maxima` of their ends.
     """
-    asked, placed = pd.concat(moments), []
+    intervals, now = with_moments(frames, pd.concat(moments))
+    at, found = now.reshape(len(moments), -1), []
     for rows in layers:
-        there, now = placed_with(frames if len(rows) == len(frames) else frames.take(rows), asked)
-        there = there if len(rows) == len(frames) else there._replace(row=rows[there.row])
-        placed.append((there, maxima(there.end), now.reshape(len(moments), -1)))
+        there = placed(*(times if len(rows) == len(frames) else times[rows] for times in intervals))
+        found.append((there._replace(row=rows[there.row]), maxima(there.end)))
     how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
     for way in range(len(moments)):
-        for there, levels, at in placed:
-            left = np.flatnonzero(row < 0)  # most calls have an owner at once
-            left = left[np.argsort(at[way][left])]  # neighbours in time are neighbours in memory
+        for there, levels in found:
+            left = np.flatnonzero(row < 0) if len(there.row) else np.zeros(0, np.int64)  # most have an owner at once
+            left = left[np.argsort(at[way][left], kind="stable")]  # neighbours in time are neighbours in memory
             now = at[way][left]
             place = last_open(levels, np.searchsorted(there.start, now, side="right"), now)
             row[left[place >= 0]] = there.row[place[place >= 0]]
         how[(row >= 0) & (how == len(moments))] = way
-    return how, row, *placed[0][:2]
+    return how, row, *found[0]
 
 
 def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[Int]) -> tuple[_Paths, Int]:

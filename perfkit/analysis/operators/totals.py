@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import THREAD, Placed, numbered_together, on_one_axis, placed, started_by, where
+from perfkit.analysis.causes import THREAD, numbered_together, on_one_axis, placed, started_by, where
 from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.tables import API_CALLS, KERNELS, OPS
@@ -80,15 +80,19 @@ class Operators:
         return summed(kept[0], parent, kept[1], row, keys=keys_of(by, KEYS), window=window)
 
 
-def placed_with(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[Placed, Int]:
-    """Return what ran on threads as intervals on one axis, and the moments (rank, process, thread, start_ns) on it."""
-    intervals, (at, _) = on_one_axis([frames, moments[[*THREAD, "start_ns"]].assign(dur_ns=0)], THREAD)
-    return placed(*intervals), at
+def with_moments(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[tuple[Int, Int], Int]:
+    """Return start and end of what ran on threads on one axis, and the moments (as `placed_with` takes them) on it."""
+    """Return start and end of what ran on threads, and moments (rank, process, thread, start_ns), on one axis."""
+    columns = {name: moments[name] for name in (*THREAD, "start_ns")}  # `DataFrame.assign` would copy all of them
+    no_time = pd.DataFrame({**columns, "dur_ns": np.zeros(len(moments), np.int64)}, copy=False)
+    intervals, (at, _) = on_one_axis([frames, no_time], THREAD)
+    return intervals, at
 
 
 def open_at(frames: pd.DataFrame, moments: pd.DataFrame) -> Int:
     """Return the row of the frame that is open on the thread of each moment, the one begun last; -1 where none is."""
-    there, now = placed_with(frames, moments)
+    intervals, now = with_moments(frames, moments)
+    there = placed(*intervals)
     begun = np.searchsorted(there.start, now, side="right")
     return np.append(there.row, -1)[last_open(maxima(there.end), begun, now)]
 
