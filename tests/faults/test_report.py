@@ -724,8 +724,11 @@ def test_a_killed_report_leaves_no_kernel(commands: Commands, tmp_path: Path, ou
     for pid in alive(pids):  # what a notebook itself started is not perfkit's to find
         os.kill(pid, signal.SIGKILL)
     assert "first" == text_of(out)
-    output.check(out, MADE_BY)
-    assert {"report", "run", "broken", "pids"} == set(os.listdir(tmp_path))
+    until = time.monotonic() + LIMIT
+    while (left := {*os.listdir(tmp_path)} - {"report", "run", "broken", "pids"}) and time.monotonic() < until:
+        output.check(out, MADE_BY)  # the process that forked the kernels, which holds what is left too, may end later
+        time.sleep(0.1)
+    assert not left
 
 
 def test_a_full_disk_ends_the_command_with_one_line(commands: Commands, tmp_path: Path, run: Path) -> None:
