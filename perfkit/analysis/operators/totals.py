@@ -81,7 +81,6 @@ class Operators:
 
 
 def with_moments(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[tuple[Int, Int], Int]:
-    """Return start and end of what ran on threads on one axis, and the moments (as `placed_with` takes them) on it."""
     """Return start and end of what ran on threads, and moments (rank, process, thread, start_ns), on one axis."""
     columns = {name: moments[name] for name in (*THREAD, "start_ns")}  # `DataFrame.assign` would copy all of them
     no_time = pd.DataFrame({**columns, "dur_ns": np.zeros(len(moments), np.int64)}, copy=False)
