@@ -9,6 +9,7 @@ cache; ``off`` disables it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -126,12 +127,17 @@ class _Copy:
 
 def state(source: Path, reader: str, version: int) -> str:
     """Return what tells this state of a source (size, times, samples) and of its reader from any other."""
-    shape = [version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
     is_folder = stat.S_ISDIR(source.stat().st_mode)
     files = [file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()]
     samples = SAMPLES if len(files) <= MANY else 2
-    content = [reader, *shape, *([os.fsencode(file.name).hex(), *_print(file, samples)] for file in files)]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    of_files = [[os.fsencode(file.name).hex(), *_print(file, samples)] for file in files]
+    return hashlib.sha256(json.dumps([reader, version, *_made_by(), *of_files]).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _made_by() -> tuple[str, str]:
+    """The version of perfkit and the columns of its tables; nothing of both changes while it runs."""
+    return importlib.metadata.version("perfkit"), str([table.columns for table in TABLES.values()])
 
 
 def _print(file: Path, samples: int) -> tuple[int, int, int, str]:
@@ -183,6 +189,8 @@ def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, 
     """Return a table and the note stored with it; one of DAMAGED if the content is not that table."""
     stored = pq.ParquetFile(pa.BufferReader(content)).read()
     note = (stored.schema.metadata or {}).get(b"perfkit", b"").decode()
+    if not len(stored):
+        return TABLES[table].empty(), note
     # A frame that can be written to, like the reader's.
     taken = {column.name: _taken(stored.column(column.name), column.dtype) for column in TABLES[table].columns}
     numbers = {name: values for name, values in taken.items() if values is not None}

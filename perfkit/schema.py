@@ -93,6 +93,10 @@ class Table:
         problems += [f"column {c!r} is not of this table" for c in frame if c not in self.column_names]
         twice = frame.columns[frame.columns.duplicated()].unique()
         problems += [f"column {c!r} is there more than once" for c in twice]
+        if frame.empty:  # most tables of most profiles
+            self._refuse(problems)
+            names = [c.name for c in self.columns if c.dtype == "category" and str(frame.dtypes[c.name]) == "category"]
+            return self.empty().assign(**{name: frame[name].array for name in names})  # with the categories given
         made: dict[str, pd.Series] = {}
         for column in self.columns:
             if column.name not in frame or column.name in twice:
@@ -315,10 +319,11 @@ def _sorted(columns: dict[str, pd.Series], keys: list[str]) -> pd.DataFrame:
     """
     rows = len(next(iter(columns.values()), ()))
     order = _order([_ordinal(columns[key]) for key in keys])
-    for name in columns:
-        values = columns[name].array
-        columns[name] = pd.Series(values if order is None else values.take(order), copy=False)
-    return pd.DataFrame(columns, index=pd.RangeIndex(rows), copy=False)
+    ordered = {}
+    for name in list(columns):
+        values = columns.pop(name).array
+        ordered[name] = values if order is None else values.take(order)
+    return pd.DataFrame(ordered, index=pd.RangeIndex(rows), copy=False)
 
 
 def _ordinal(values: pd.Series) -> np.ndarray:

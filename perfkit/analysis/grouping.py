@@ -53,12 +53,11 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     count = np.bincount(group, minlength=groups).astype(np.int64, copy=False)
     filled = np.flatnonzero(count)
     statistics = _of_sorted(_sorted_within(values, group, count), count[filled])
-    frame = pd.DataFrame({"count": count})
+    columns: dict[str, NDArray[Any]] = {"count": count}
     for name, column in statistics.items():
-        figures = np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
-        figures[filled] = column
-        frame[name] = figures
-    return frame
+        columns[name] = np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
+        columns[name][filled] = column
+    return pd.DataFrame(columns, copy=False)
 
 
 def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
@@ -123,8 +122,9 @@ def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[
 
 def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
     """Return what `grouped` found for integers as columns total_<unit>, ..., int64 but for mean, median and std."""
-    integers = statistics.astype({"min": "int64", "max": "int64"})
-    return integers.rename(columns={name: f"{name}_{unit}" for name in integers if name != "count"})
+    columns = {name: statistics[name].to_numpy("int64" if name in ("min", "max") else None) for name in statistics}
+    named = {name if name == "count" else f"{name}_{unit}": values for name, values in columns.items()}
+    return pd.DataFrame(named, statistics.index, copy=False)
 
 
 def totals(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

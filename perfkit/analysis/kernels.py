@@ -130,11 +130,11 @@ def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str])
     """Return the first value of each of `metrics` per row of `launches`: float64 columns in order, NaN not measured."""
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
     rows = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys])
-    table = pd.DataFrame(np.nan, index=launches.index, columns=wanted)
+    columns = {metric: np.full(len(launches), np.nan) for metric in wanted}
     part = COUNTERS.check(counters)[counters["metric"].isin(wanted)]
     for metric, found in part.groupby("metric", observed=True, sort=False):
-        table[metric] = found.drop_duplicates(keys).set_index(keys)["value"].reindex(rows).to_numpy("float64")
-    return table
+        columns[str(metric)] = found.drop_duplicates(keys).set_index(keys)["value"].reindex(rows).to_numpy("float64")
+    return pd.DataFrame(columns, launches.index, copy=False)
 
 
 def first(*columns: Float) -> Float:
