@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -459,3 +460,27 @@ def test_a_real_log_of_local_times_has_the_note(tmp_path: Path, profiles: Path) 
     start = int(log.capture["t0_unix_ns"].iloc[0]) - T0 - 7 * HOUR
     (note,) = astray([capture(start, MINUTE, name="run.sqlite", KERNELS=TIMELINE), log])
     assert "UTC+7:00" in note
+
+
+@pytest.mark.skipif(not hasattr(os, "confstr") or "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="not glibc")
+def test_memory_of_large_arrays_is_kept_for_the_next_once_a_table_is_large() -> None:
+    """An array of 80 MB lies in the heap, which stays, and not in pages that the system clears anew for each."""
+    program = r"""
+import re, numpy as np
+from pathlib import Path
+from frames import kernels, profile
+from perfkit import profile as module
+
+def is_in_heap():
+    array = np.ones(10**7)
+    found = re.search(r"^(\w+)-(\w+) .*\[heap\]$", Path("/proc/self/maps").read_text(), re.M)
+    return int(found[1], 16) <= array.ctypes.data < int(found[2], 16)
+
+module.LARGE = 10
+for rows in (9, 10):
+    profile(KERNELS=kernels(*[dict(start_ns=n, dur_ns=1) for n in range(rows)])).table("KERNELS")
+    print(is_in_heap())
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    assert ["False", "True"] == done.stdout.split()

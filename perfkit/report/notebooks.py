@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ import nbformat
 
 from perfkit.diagnosis.finding import Figure, Finding, Refusal, finite, plain
 from perfkit.format import elided
+from perfkit.profile import prepare_fork
 from perfkit.run import Run
 
 MIME = "application/vnd.perfkit.record+json"
@@ -181,7 +181,7 @@ def _served(peer: socket.socket, ours: socket.socket, modules: Iterable[str]) ->
     """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
-    gc.freeze()
+    prepare_fork()
     pid = _forked()
     if pid != 0:
         return pid
@@ -215,7 +215,7 @@ def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
     sys.path[:] = path
     with socket.socket(fileno=peer) as connection, connection.makefile("rw", encoding="ascii") as lines:
         _prepare(json.loads(lines.readline()))
-        gc.freeze()  # the kernels need not look through what they all have
+        prepare_fork()
         for request in map(json.loads, lines):
             answer = _ending(request["pid"]) if "pid" in request else _forked()
             if answer == 0 and "pid" not in request:
