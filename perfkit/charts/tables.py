@@ -182,7 +182,8 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
     if pd.api.types.is_bool_dtype(values):
         return Cells(header, _each(values, lambda value: "yes" if value else "no"), False)
     if pd.api.types.is_integer_dtype(values):
-        return Cells(header, _each(values, str if name in IDENTIFIERS else "{:,}".format), True)
+        named = name in IDENTIFIERS  # -1 where none was recorded
+        return Cells(header, _each(values, lambda v: f"{v:,}" if not named else str(v) if v >= 0 else MISSING), True)
     return (
         Cells(header, _each(values, number), True) if _numeric(values) else Cells(header, _each(values, _text), False)
     )
@@ -203,7 +204,8 @@ def _numeric(values: pd.Series) -> bool:
 
 # Words of column names that a reader would have to guess.
 _WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu")}
-_WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p95": "95th percentile"}
+_WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p5": "5th percentile"}
+_WORDS |= {"p50": "median", "p95": "95th percentile"}
 _WORDS |= {"dtype": "number format", "gpus": "GPUs", "python": "Python", "entry": "entry point", "how": "found by"}
 _WORDS |= {"means": "what the warps wait for", "helps": "usual remedy", "instead": "use instead"}
 _WORDS |= {"detail": "cause in detail", "times_mean": "times the mean"}
@@ -269,8 +271,30 @@ def _formatted(
     given = columns if isinstance(columns, Mapping) else {}
     seen = frame[names].head(rows)
     made = [column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)]
+    if "metric" in names:
+        made = _of_metrics(seen, made)
     count = f"{total:,} row" if total == 1 else f"{total:,} rows"
     return seen, made, f"{caption or 'Table'}: {count} of {', '.join(one.header for one in made)}"
+
+
+def _of_metrics(seen: pd.DataFrame, made: Sequence[Cells]) -> list[Cells]:
+    """Return cells in which each row's numbers have the unit that its metric's name ends in; a column has none."""
+    numeric = [pd.api.types.is_float_dtype(dtype) for dtype in seen.dtypes]
+    places = [at for at, name in enumerate(seen) if "_" not in str(name) and numeric[at]]
+    rows = seen.iloc[:, places].to_numpy("float64", na_value=np.nan)
+    for row, (metric, numbers) in enumerate(zip(seen["metric"].astype(str), rows, strict=True)):
+        suffix = next((suffix for suffix in LADDERS if metric.endswith(suffix)), "")
+        present = np.abs(numbers[~np.isnan(numbers)])
+        if metric.endswith("_frac"):
+            cells = list(map(percent, numbers))
+        elif suffix and len(present):
+            chosen = unit(float(present.max()), LADDERS[suffix])
+            cells = [MISSING if np.isnan(v) else f"{number(v / chosen.size)} {chosen.symbol}" for v in numbers]
+        else:
+            continue
+        for at, cell in zip(places, cells, strict=True):
+            made[at].cells[row] = cell
+    return list(made)
 
 
 @cache

@@ -72,7 +72,7 @@ def shown(**columns: Any) -> list[list[str]]:
         ("power_w", [250.0], "power (W)", ["250"]),
         ("temperature_c", [61.5], "temperature (°C)", ["61.5"]),
         ("count", [1_453], "count", ["1,453"]),
-        ("thread", [123_456, -1], "thread", ["123456", "-1"]),
+        ("thread", [123_456, -1], "thread", ["123456", "n/a"]),
         ("ratio", [1.8882], "ratio", ["1.89"]),
         ("in_graph", [True, False], "in graph", ["yes", "no"]),
         ("name", ["a", None], "name", ["a", "n/a"]),
@@ -88,6 +88,19 @@ def shown(**columns: Any) -> list[list[str]]:
 )
 def test_units_come_from_the_column_name(name: str, values: Any, header: str, cells: list[str]) -> None:
     assert [[header], *([cell] for cell in cells)] == shown(**{name: values})
+
+
+def test_the_numbers_of_a_metric_have_its_unit() -> None:
+    metrics = {"metric": ["sm_clock_hz", "sm_active_frac", "sm__warps", "power_w"], "missing_frac": [0.0, 0.5, 0, 0]}
+    rows = shown(**metrics, p50=[2.1e8, 0.25, 3.0, np.nan], max=[1.41e9, 1.0, 12.0, np.nan])
+    assert rows[0] == ["metric", "missing (%)", "median", "max"]
+    assert [row[2:] for row in rows[1:]] == [
+        ["0.210 GHz", "1.41 GHz"],
+        ["25.0 %", "100 %"],
+        ["3.00", "12.0"],
+        ["n/a"] * 2,
+    ]
+    assert ["0", "50.0", "0", "0"] == [row[1] for row in rows[1:]]
 
 
 def test_text_from_a_profile_cannot_become_markup() -> None:
