@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cells import execute, execute_all
+from cells import execute, sharing
 from golden.runs import CAPTURES
 
 import perfkit
@@ -94,24 +94,22 @@ def _short(name: str) -> str:
 ALL = [pytest.param(name, marks=() if name in VERSIONS else pytest.mark.matrix) for name in _captures()]
 
 
-@pytest.mark.parametrize("name", ALL, ids=lambda name: _short(name))
+@pytest.mark.parametrize("name", ALL, ids=_short)
 def test_runs_on_every_real_capture(name: str, profiles: Path) -> None:
-    for done in execute_all(answering(perfkit.load(profiles / name)), profile=str(profiles / name)).values():
-        done.check()
+    with sharing():
+        for notebook in answering(perfkit.load(profiles / name)):
+            execute(notebook, profile=str(profiles / name)).check()
 
 
 @pytest.mark.parametrize("name", KIND, ids=_short)
-def test_runs_on_what_it_has_no_answer_to(name: str, profiles: Path) -> None:
-    others = sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))})
-    for done in execute_all(others, profile=str(profiles / name)).values():
-        done.check()
-
-
-@pytest.mark.parametrize("name", KIND, ids=_short)
-def test_compares_whatever_is_recorded(name: str, profiles: Path) -> None:
+def test_runs_on_what_it_has_no_answer_to_and_compares_it(name: str, profiles: Path) -> None:
+    """It is compared with itself, and with what another tool recorded."""
     other = next(one for one in KIND if Path(one).parent != Path(name).parent)
-    for baseline in (name, other):
-        execute("6_compare", profile=str(profiles / name), baseline=str(profiles / baseline)).check()
+    with sharing():
+        for notebook in sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))}):
+            execute(notebook, profile=str(profiles / name)).check()
+        for baseline in (name, other):
+            execute("6_compare", profile=str(profiles / name), baseline=str(profiles / baseline)).check()
 
 
 def test_the_captures_named_here_are_among_all(profiles: Path) -> None:

@@ -199,7 +199,6 @@ def test_files_of_tables_are_named_once_and_not_in_print() -> None:
 FIGURE = "perfkit-figure"
 # Path, path of a baseline, and a figure that is on the page.
 REPORTS = {
-    "nsys": ("nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite", "", "idle_frac"),
     "nsys with a baseline": (
         "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
         "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
