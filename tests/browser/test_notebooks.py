@@ -117,7 +117,7 @@ def test_header_and_slider_state_the_window_in_force_and_what_was_chosen_before_
     (charts, paged), last = counts
     assert 0 < charts
     assert 0 < paged
-    assert last[0] - charts < 4, counts  # of the 12 charts and tables that two choices drew in vain
+    assert last[0] - charts < 4, counts  # two choices left 24 charts, or 14 tables
     assert last[1] - paged < 4, counts
     assert 0 < page.tab.evaluate("document.querySelectorAll('canvas.marks').length")
     page.tab.evaluate(COUNT)
