@@ -83,17 +83,18 @@ def execute_all(names: Iterable[str], **parameters: Any) -> dict[str, Executed]:
 def sharing() -> Iterator[None]:
     """Let what is loaded and selected with the same options be the same object, so that nothing is found twice."""
     with pytest.MonkeyPatch.context() as patch:
-        for function in (perfkit.load, perfkit.select):
-            patch.setattr(perfkit, function.__name__, _shared(function))
+        for name in ("load", "select"):
+            patch.setattr(perfkit, name, _shared(getattr(perfkit, name)))
         yield
 
 
 def _shared(made: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that keeps its answers, by run or path and options."""
+    """Return a function that keeps its answers, by run or path and the options that choose something."""
     answers: dict[str, Any] = {}
 
     def once(source: Any, **options: Any) -> Any:
-        key = repr((str(source) if isinstance(source, str | Path) else id(source), sorted(options.items())))
+        chosen = sorted((name, value) for name, value in options.items() if value)
+        key = repr((str(source) if isinstance(source, str | Path) else id(source), chosen))
         if key not in answers:
             answers[key] = source, made(source, **options)  # the source stays, so that no other has its id
         return answers[key][1]
@@ -132,7 +133,8 @@ def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     The notebooks share what they load and select, as in `execute_all`.
     """
     main, executed = sys.modules["__main__"], {}  # the shell takes its place, and leaves it without a __spec__
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    quick = {"HistoryManager": {"enabled": False}, "InteractiveShell": {"cache_size": 0}}  # else reset collects garbage
+    shell = InteractiveShell.instance(config=Config(quick))
     try:
         with sharing():
             for name in names:

@@ -176,16 +176,14 @@ def test_steps_of_advice_start_with_a_verb() -> None:
     assert not [text for text in sorted(steps) if text.split()[0] in weak or not text[0].isupper()]
 
 
-SAMPLES = ["bert_a100", "bert_a100_optimised", "dlrm_h100", "mlp_a100", "resnet18_a100"]
+SAMPLES = ["bert_a100", "bert_a100_optimised", "dlrm_h100", "mlp_a100"]
 REAL = [
     "hpctoolkit/hpctoolkit-allgather-database",
-    "hpctoolkit/hpctoolkit-dlrm-gpu-database",
     "monitor/Timez-zx__nccl-tests__nccl-fault.log",
     "ncu/thedavidchu__speedy_scan__profile.ncu-rep",
     "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite",
     "nsys/MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
     "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
-    "torch/kineto__gpu_metrics_input.json",
     "torch/kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz",
     "torch/sidnb13__torch-profiling-tutorial__transformer",
 ]

@@ -1,7 +1,9 @@
-"""What a person does in an explorer on a page of JupyterLab, and what is seen of it."""
+"""What a person does on a page of JupyterLab, most of all in an explorer, and what is seen of it."""
 
 import ast
 from typing import Any
+
+from browser.lab import Page
 
 BOX = ".perfkit-explorer"
 LIMIT = 60_000.0  # ms that an answer may take on a loaded machine
@@ -59,6 +61,35 @@ CONTRASTS = """selector => {
         const [dark, bright] = [light(over([r, g, b, a * opacity], below)), light(below)].sort((x, y) => x - y);
         return [of.textContent.trim(), (bright + .05) / (dark + .05)];
     });
+}"""
+
+CHARTS_FIT = """() => [...document.querySelectorAll('.jp-RenderedVegaCommon5')].every(one => {
+    const room = one.closest('.jp-OutputArea-output').clientWidth, wide = one.querySelector('canvas, svg')?.clientWidth;
+    return one.scrollWidth <= room && room - wide < 60;
+})"""
+STARTS_IN = """([row, first, last]) => [...(document.querySelector(row)?.cells ?? [])]
+    .some(({dataset: {order}}) => first <= Number(order) && Number(order) < last)"""
+COUNT = """() => {
+    const own = CanvasRenderingContext2D.prototype, clear = own.clearRect;
+    window.cleared = 0;
+    own.clearRect = function (...box) { window.cleared += 1; return clear.apply(this, box); };
+}"""
+SHOWN = "['details', 'table'].map(kind => document.querySelectorAll(kind).length)"
+# How many charts there are, or two texts of one that lie on each other by more than two pixels.
+TOUCHING = """() => {
+  const charts = [...document.querySelectorAll("figure.chart .vega-embed > * > svg, figure.chart .vega-embed > svg")];
+  for (const chart of charts) {
+    const all = [...chart.querySelectorAll("text")];
+    const texts = all.filter((text) => text.textContent.trim() && text.getAttribute("opacity") != 0);
+    const boxes = texts.map((text) => text.getBoundingClientRect());
+    for (let i = 0; i < boxes.length; i++) for (let j = 0; j < i; j++) {
+      const [a, b] = [boxes[i], boxes[j]];
+      const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (across > 2 && down > 3) return `${texts[i].textContent} on ${texts[j].textContent}`;
+    }
+  }
+  return `${charts.length} charts`;
 }"""
 
 
@@ -137,6 +168,21 @@ class Exploring:
         mouse.move(x + last * width, middle, steps=4)
         mouse.up()
 
+    def zoom(self) -> str:
+        """Zoom by brush and timeline until the operations stand one by one, and return the title."""
+        title = self.title
+        self.drag(OVERVIEW, 0.4, 0.5)
+        title = self.until_other(title)
+        self.drag(TIMELINE, 0.5, 0.58)
+        return self.until_other(title)
+
+    def until_match(self, before: int) -> int:
+        """Return the number of the match that is jumped to, once it is another one than before."""
+        number = f"Number({ROOT}.innerText.match(/match ([0-9]+) of [0-9,]+ matches/)?.[1] ?? 0)"
+        self.tab.wait_for_function(f"before => ![0, before].includes({number})", arg=before, timeout=LIMIT)
+        self.settle()
+        return int(self.tab.evaluate(number))
+
     def bars(self) -> list[dict[str, Any]]:
         """Return description and place of each operation that the timeline draws one by one, widest first."""
         found: list[dict[str, Any]] = self.tab.evaluate(f"{ROOT}.perfkitBars().filter(one => one.type === 'gpu')")
@@ -170,3 +216,54 @@ class Exploring:
     def _until(self, what: str, text: str, timeout: float = LIMIT) -> str:
         self.tab.wait_for_function(f"text => {what}.includes(text)", arg=text, timeout=timeout)
         return str(self.tab.evaluate(what))
+
+
+def fit_their_cells(page: Page) -> None:
+    """Charts are as wide as their cells, whatever the width of the window."""
+    for wide in (1000, 1600, 1000):
+        page.tab.set_viewport_size({"width": wide, "height": 900})
+        page.tab.wait_for_function(CHARTS_FIT, timeout=LIMIT)
+    assert 1 < page.tab.locator(".jp-RenderedVegaCommon5").count()
+
+
+def lead_the_explorer(page: Page) -> None:
+    """A click on a finding, a step or a gap moves the explorer there."""
+    exploring = Exploring(page.tab)
+    steps = "Steps, as far as they were found; click a row to see it"
+    gaps = "Idle gaps, the longest first, and the range and call they fall in"
+
+    def led(place: str, *before: list[int]) -> list[int]:
+        page.tab.locator(place).first.dispatch_event("click", timeout=LIMIT)  # a view that follows never rests
+        for _ in range(60):
+            page.tab.wait_for_timeout(500)
+            if (window := exploring.ask("list(seen.window)")) not in ([], *before):
+                break
+        return list(window)
+
+    found = led("[data-leads] em")
+    at = exploring.ask("[f.seen_at for f in __import__('perfkit').diagnosis.findings(seen.run) if f.seen_at][0]")
+    assert found[0] <= at[0] < at[0] + at[1] <= found[1]
+    exploring.ask("seen.choose(window=()) or 0")
+    windows = [led(f'[aria-label="{steps}"] tbody tr', found)]
+    # On a busy machine the table of gaps follows late: its first row is still that of the window before.
+    page.tab.wait_for_function(STARTS_IN, arg=[f'[aria-label="{gaps}"] tbody tr', *windows[0]], timeout=LIMIT)
+    windows.append(led(f'[aria-label="{gaps}"] tbody tr', *windows))
+    first = exploring.ask("[int(seen.steps.iloc[0].start_ns), int(seen.steps.iloc[0].dur_ns)]")
+    assert [first[0], sum(first)] == windows[0]
+    assert windows[0][0] <= windows[1][0] < windows[1][1] <= windows[0][1]
+
+
+COUNTED = """function () {
+    return [HTMLDetailsElement, HTMLTableElement].map(kind => this.filter(one => one instanceof kind).length);
+}"""
+
+
+def held(tab: Any) -> list[int]:
+    """How many charts' menus and tables that are paged the page holds, shown or not; it searches all objects."""
+    browser = tab.context.new_cdp_session(tab)
+    of = browser.send("Runtime.evaluate", {"expression": "HTMLElement.prototype"})["result"]["objectId"]
+    found = browser.send("Runtime.queryObjects", {"prototypeObjectId": of})["objects"]["objectId"]
+    asked = {"objectId": found, "functionDeclaration": COUNTED, "returnByValue": True}
+    counts: list[int] = browser.send("Runtime.callFunctionOn", asked)["result"]["value"]
+    browser.detach()  # or the answer itself would hold them
+    return counts

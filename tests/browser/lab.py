@@ -33,12 +33,13 @@ OPEN = """async path => {
 LEAVE = "[...jupyterapp.shell.widgets('main')].forEach(one => one.dispose())"
 HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
     .every(prompt => /[0-9]/.test(prompt.textContent)) || document.querySelector('[data-mime-type*="error"]')"""
-# What JupyterLab's server runs first: its kernels are forked by a process that has imported what notebooks import.
+# What JupyterLab's server runs first: its kernels are forked by a process that has imported what notebooks import, and
+# diagnosed the sample that they are handed out with, as for a report.
 FORKED = """
 from jupyter_client.provisioning import LocalProvisioner
-from perfkit.report.notebooks import Server
+from perfkit.report.notebooks import Server, sample
 
-server = Server(["analysis", "charts", "diagnosis", "report", "widgets"])
+server = Server(["analysis", "charts", "diagnosis", "report", "widgets"], [{"profile": str(sample())}])
 
 
 async def forked(self, cmd, *, cwd, env, **options):

@@ -1,4 +1,4 @@
-"""The command `perfkit`, forked by a process that has imported it, which takes most of the time of a small report."""
+"""The command `perfkit`, or other code, forked by a process that has imported perfkit, which takes most of the time."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,12 +15,15 @@ from perfkit.report.notebooks import Forked
 
 # Answers lines: to a command its process, to a process how it ended. Notebooks are those of a folder.
 PROGRAM = """
-import json, os, signal, socket, sys
+import gc, json, os, signal, socket, sys, traceback
 from pathlib import Path
 import nbconvert, papermill
 from perfkit import charts, diagnosis, report, widgets
 from perfkit.cli import main
+from perfkit.readers import READERS, reader
 from perfkit.report import notebooks
+[reader(name) for name in READERS]
+gc.freeze()
 with socket.socket(fileno=int(sys.argv[1])) as peer, peer.makefile("rw") as lines:
     for asked in map(json.loads, lines):
         if "pid" in asked:
@@ -40,9 +44,21 @@ os.environ.update(asked["env"])
 if asked["most"]:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (asked["most"], asked["most"]))
-notebooks.folder = lambda: Path(asked["folder"])
 sys.argv[1:] = asked["arguments"]
-main(prog_name="perfkit")
+sys.path[:0] = asked["path"]
+if asked["folder"]:
+    notebooks.folder = lambda: Path(asked["folder"])
+if not asked["code"]:
+    main(prog_name="perfkit")
+status = 1
+try:
+    exec(asked["code"], {"__name__": "__main__"})
+    status = 0
+except Exception:
+    traceback.print_exc()
+finally:  # to clear up all that was imported takes 1 s
+    sys.stdout.flush()
+    os._exit(status)
 """
 
 
@@ -60,11 +76,27 @@ class Commands:
         print(json.dumps(request), file=self._lines, flush=True)
         return json.loads(self._lines.readline())
 
-    def start(
-        self, folder: Path, *arguments: object, env: dict[str, str] | None = None, most: int | None = None
+    def start(self, folder: Path | None, *arguments: object, **options: Any) -> "Command":
+        """Start perfkit, with the notebooks of a folder if one is given."""
+        return self._start(folder=str(folder or ""), arguments=[*map(str, arguments)], **options)
+
+    def python(self, code: str, *arguments: object, **options: Any) -> "Command":
+        """Start code that finds the arguments in `sys.argv`."""
+        return self._start(code=code, arguments=[*map(str, arguments)], **options)
+
+    def _start(
+        self,
+        *,
+        arguments: list[str],
+        folder: str = "",
+        code: str = "",
+        env: dict[str, str] | None = None,
+        path: Sequence[str] = (),
+        most: int | None = None,
     ) -> "Command":
-        """Start perfkit with the notebooks of a folder, and files of `most` bytes at most."""
-        return Command(self, folder=str(folder), arguments=[*map(str, arguments)], env=env or {**os.environ}, most=most)
+        """`path`: where modules are found besides; `most`: bytes that a file may have."""
+        request = {"arguments": arguments, "folder": folder, "code": code, "path": [*path], "most": most}
+        return Command(self, env=env or {**os.environ}, **request)
 
     def end(self) -> None:
         self._lines.close()

@@ -2,14 +2,15 @@
 
 import os
 import resource
-import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import test_testing
+from faults.forking import Command, Commands
 from isal import igzip
 from readers import nsys_files as nsys
 
@@ -17,26 +18,29 @@ import perfkit
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.sqlite import SqliteSource
 
-KERNELS = 8_000
+Python = Callable[..., Command]
+KERNELS = 4_000
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of processes and names differ elsewhere")
+KNOWN = "import os, resource, signal, sys, perfkit\n"
 SUM = "print(int(perfkit.load(sys.argv[1]).kernels['dur_ns'].sum()))"
 TOTAL = sum(5 + i % 7 for i in range(KERNELS))
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture whose copies in the cache take some hundred kB."""
+    """A capture whose copies in the cache take more than 20 kB."""
     rows = [nsys.kernel(10 * i, 10 * i + 5 + i % 7, f"work_{i}") for i in range(KERNELS)]
     return nsys.sqlite(tmp_path_factory.mktemp("large") / "run.sqlite", {**nsys.session(), nsys.KERNEL: rows})
 
 
-def python(code: str, *arguments: Path, before: str = "") -> subprocess.Popen[str]:
-    text = f"import os, resource, signal, sys\n{before}\nimport perfkit\n{textwrap.dedent(code)}"
-    command = [sys.executable, "-c", text, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def python(commands: Commands) -> Iterator[Python]:
+    """Starts code that knows perfkit; what still runs ends with the test."""
+    with ExitStack() as started:
+        yield lambda code, *arguments: started.enter_context(commands.python(KNOWN + dedent(code), *arguments))
 
 
-def output(process: subprocess.Popen[str]) -> str:
+def output(process: Command) -> str:
     """Return what a process printed, which must have ended well."""
     out, err = process.communicate(timeout=300)
     assert 0 == process.returncode, err
@@ -49,7 +53,9 @@ def files(folder: Path) -> Iterator[Path]:
 
 @LINUX
 @pytest.mark.parametrize("at", ["os.replace", "pathlib.Path.replace", "tempfile.NamedTemporaryFile"])
-def test_a_load_killed_while_it_writes_its_copies_does_no_harm(large: Path, cache: Path, at: str) -> None:
+def test_a_load_killed_while_it_writes_its_copies_does_no_harm(
+    python: Python, large: Path, cache: Path, at: str
+) -> None:
     """kill -9 before, while or after a copy is written: the next load is right, and what stays is no copy."""
     code = """
     import pathlib, tempfile
@@ -75,16 +81,16 @@ def test_a_load_killed_while_it_writes_its_copies_does_no_harm(large: Path, cach
 
 
 @LINUX
-def test_a_full_disk_costs_the_copies_only(large: Path, cache: Path) -> None:
+def test_a_full_disk_costs_the_copies_only(python: Python, large: Path, cache: Path) -> None:
     """Where no file can grow beyond 10 kB the table is right, and neither a copy nor a part of one stays of it."""
     limit = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))"
-    assert str(TOTAL) == output(python(SUM, large, before=limit))
+    assert str(TOTAL) == output(python(f"{limit}\n{SUM}", large))
     assert not [file for file in files(cache) if not file.name.startswith("CAPTURE")]
 
 
-def test_processes_that_load_at_once_agree(large: Path, cache: Path) -> None:
-    running = [python(SUM, large) for _ in range(3)]
-    assert [str(TOTAL)] * 3 == [output(process) for process in running]
+def test_processes_that_load_at_once_agree(python: Python, large: Path, cache: Path) -> None:
+    running = [python(SUM, large) for _ in range(2)]
+    assert [str(TOTAL)] * 2 == [output(process) for process in running]
     assert 1 == len([file for file in files(cache) if file.name.startswith("KERNELS")])
     assert not [file for file in files(cache) if file.suffix != ".parquet"]
 
@@ -107,31 +113,28 @@ def test_a_cache_that_somebody_else_filled_is_not_believed(
 
 
 @LINUX
-def test_a_sparse_file_of_200_gb_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_sparse_file_of_200_gb_is_refused_at_once(python: Python, tmp_path: Path) -> None:
     """A file that begins like an export and goes on with nothing: named as damaged, its length is not read."""
     for number, head in enumerate((b"", b"SQLite format 3\0", b'{"traceEvents": [', b"# gpu   pwr\n")):
         (tmp_path / str(number)).mkdir()
         with (tmp_path / str(number) / "run.sqlite").open("wb") as file:
             file.write(head)
             file.truncate(200 * 10**9)
-    limit = "resource.setrlimit(resource.RLIMIT_CPU, (120, 120))"
     code = """
+    resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
     for path in sys.argv[1:]:
         try:
             perfkit.load(path).kernels
         except perfkit.PerfkitError as e:
             print(repr(str(e)))
     """
-    said = output(python(code, *sorted(tmp_path.glob("*/run.sqlite")), before=limit)).splitlines()
+    said = output(python(code, *sorted(tmp_path.glob("*/run.sqlite")))).splitlines()
     assert [True] * 4 == ["run.sqlite: " in line for line in said]
 
 
 @LINUX
-def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path) -> None:
-    """1 MB of gzip holds 1 GB of blanks: refused or read without holding them.
-
-    ru_maxrss of a new process begins at the memory of the one that started it; VmHWM is its own.
-    """
+def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(python: Python, tmp_path: Path) -> None:
+    """1 MB of gzip holds 1 GB of blanks: refused or read without holding them."""
     path = tmp_path / "bomb.json.gz"
     blanks = b" " * 2**24
     with igzip.open(path, "wb") as file:

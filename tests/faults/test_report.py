@@ -525,19 +525,6 @@ def notebooks_of(folder: Path, code: str) -> Path:
     return folder
 
 
-def heard() -> None:
-    """Let a new process hear the signals that a shell makes its jobs in the background ignore."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    made = Commands()
-    yield made
-    made.end()
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     path = tmp_path / "run" / "run.sqlite"
@@ -685,7 +672,7 @@ def test_a_signal_ends_the_browser(commands: Commands, tmp_path: Path, run: Path
 
 
 @PROC
-def test_an_interrupted_report_leaves_no_child(tmp_path: Path, run: Path) -> None:
+def test_an_interrupted_report_leaves_no_child(commands: Commands, tmp_path: Path, run: Path) -> None:
     """A program that catches KeyboardInterrupt lives on without kernels, and without zombies of them."""
     code = """
 import os, signal, sys, threading, time
@@ -707,9 +694,9 @@ try:
 except KeyboardInterrupt:
     print(psutil.Process().children(recursive=True), out.exists())
 """
-    argv = [sys.executable, "-c", code, waiting(tmp_path), run, tmp_path / "report"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False, preexec_fn=heard)
-    assert (0, "[] False\n", "") == (done.returncode, done.stdout, done.stderr)
+    with commands.python(code, waiting(tmp_path), run, tmp_path / "report") as process:
+        printed, told = process.communicate(LIMIT)
+    assert (0, "[] False\n", "") == (process.returncode, printed, told)
 
 
 @PROC

@@ -216,7 +216,7 @@ def command_of(process: psutil.Process) -> str:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.matrix)],  # as SIGTERM
+    [signal.SIGTERM, *(pytest.param(other, marks=pytest.mark.matrix) for other in (signal.SIGINT, signal.SIGHUP))],
     ids=lambda number: number.name,
 )
 def test_a_signal_ends_jupyterlab_and_its_kernels(started: Any, number: signal.Signals) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from ast import literal_eval
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,21 @@ def store(folder: Path, name: str, *code: str) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=SPEC), folder / f"{name}.ipynb")
 
 
-def answers(results: dict[str, Any]) -> list[dict[str, Any]]:
-    return [json.loads(literal_eval(each.cells[-1].outputs[0].data["text/plain"])) for each in results.values()]
+def answers(results: Iterable[Any]) -> list[dict[str, Any]]:
+    return [json.loads(literal_eval(each.cells[-1].outputs[0].data["text/plain"])) for each in results]
 
 
-def test_one_process_forks_the_kernels(stored: Path) -> None:
+def test_one_process_forks_the_kernels_and_one_that_fails_leaves_the_others(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_client.channels.HBChannel.start", lambda _: pytest.fail("its thread may never end"))
     for name in ("first", "second"):
         store(stored, name, "import sys; before = set(sys.modules)", ABOUT, "assert 'perfkit.charts' in before", ABOUT)
-    first, second = answers(execute(["first", "second"], {"profile": "p\udcff", "numbers": [1]}, done=lambda _: None))
+    store(stored, "ended", "import os; os._exit(3)")
+    store(stored, "failed", "1 + 1", "raise ValueError('no')", "2 + 2")
+    parameters = {"profile": "p\udcff", "numbers": [1]}
+    made = execute(["first", "second", "ended", "failed"], parameters, done=lambda _: None)
+    first, second = answers([made["first"], made["second"]])
     assert first == second
     assert first["parent"] != os.getpid()
     assert first["group"]
@@ -58,6 +66,20 @@ def test_one_process_forks_the_kernels(stored: Path) -> None:
     assert (os.getcwd(), os.environ["PERFKIT_CACHE"]) == (first["folder"], first["cache"])
     assert ("p\udcff", [1]) == (first["profile"], first["numbers"])
     assert str(stored) not in first["path"]
+    assert "the kernel died: it ended with status 3" == str(made["ended"])
+    assert Failure("ValueError", "no", "raise ValueError('no')") == made["failed"]
+    done = made["first"]
+    assert not isinstance(done, Failure)
+    assert parameters == done.metadata.papermill.parameters
+    assert done.metadata.papermill.duration > 0
+    assert {"completed"} == {cell.metadata.papermill.status for cell in done.cells}
+    assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in done.cells[:2]]
+    # Kernels start without the process too.
+    store(stored, "alone", ABOUT)
+    monkeypatch.setattr(notebooks, "SERVER", "raise SystemExit(1)")
+    (alone,) = answers(execute(["alone"], parameters, done=lambda _: None).values())
+    assert alone["parent"] == os.getpid()
+    assert {**alone, "parent": 0} == {**first, "parent": 0}
 
 
 SHARED = """
@@ -72,8 +94,7 @@ json.dumps({"parent": os.getppid(), "held": held, "same": len(_KEPT) == held, "c
 """
 
 
-@pytest.mark.parametrize("is_command", [False, True])
-def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path, is_command: bool) -> None:
+def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path) -> None:
     """Each finds the selection, with its figures, that the process made before it forked them; also as the command.
 
     The command has read a log as text before: Arrow then holds a pipe that it makes anew after each fork.
@@ -81,27 +102,25 @@ def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path, i
     make.capture(path := tmp_path / "run.sqlite", kernels=40)
     for name in ("first", "second"):
         store(stored, name, SHARED)
-    code = "import io, json, sys; from pathlib import Path; from perfkit.report import notebooks\n"
-    code += "from pyarrow import csv; csv.read_csv(io.BytesIO(b'a\\n1\\n'))\n"
-    code += f"notebooks.folder = lambda: Path({str(stored)!r}); notebooks.IS_COMMAND = {is_command}\n"
-    code += f"made = notebooks.execute(['first', 'second'], {{'profile': {str(path)!r}}}, done=lambda _: None)\n"
-    code += "json.dump([each.cells[-1].outputs[0].data['text/plain'] for each in made.values()], sys.stdout)"
+    code = f"""
+import io, json, sys
+from pathlib import Path
+from perfkit.report import notebooks
+from pyarrow import csv
+csv.read_csv(io.BytesIO(b"a\\n1\\n"))
+notebooks.folder = lambda: Path({str(stored)!r})
+for notebooks.IS_COMMAND in (True, False):
+    made = notebooks.execute(["first", "second"], {{"profile": {str(path)!r}}}, done=lambda _: None)
+    print(json.dumps([each.cells[-1].outputs[0].data["text/plain"] for each in made.values()]))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    first, second = (json.loads(literal_eval(text)) for text in json.loads(done.stdout))
     assert "" == done.stderr
-    assert first == second
-    assert (True, 40) == (first["same"], first["count"])
-    assert first["held"] > 0
-
-
-def test_kernels_start_without_the_process_too(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_client.channels.HBChannel.start", lambda _: pytest.fail("its thread may never end"))
-    store(stored, "first", ABOUT)
-    (forked,) = answers(execute(["first"], {}, done=lambda _: None))
-    monkeypatch.setattr(notebooks, "SERVER", "raise SystemExit(1)")
-    (alone,) = answers(execute(["first"], {}, done=lambda _: None))
-    assert alone["parent"] == os.getpid()
-    assert {**alone, "parent": 0} == {**forked, "parent": 0}
+    as_command, alone = done.stdout.splitlines()
+    for printed in (as_command, alone):
+        first, second = (json.loads(literal_eval(text)) for text in json.loads(printed))
+        assert first == second
+        assert (True, 40) == (first["same"], first["count"])
+        assert first["held"] > 0
 
 
 def test_the_end_of_the_process_ends_its_kernels(stored: Path) -> None:
@@ -110,18 +129,3 @@ def test_the_end_of_the_process_ends_its_kernels(stored: Path) -> None:
     failure = execute(["first"], {}, done=lambda _: None)["first"]
     assert isinstance(failure, Failure)
     assert "the kernel died: signal SIGKILL ended it" in str(failure)
-
-
-def test_what_became_of_each_notebook(stored: Path) -> None:
-    store(stored, "ended", "import os; os._exit(3)")
-    store(stored, "failed", "1 + 1", "raise ValueError('no')", "2 + 2")
-    store(stored, "done", "1 + 1")
-    made = execute(["ended", "failed", "done"], {"numbers": [2]}, done=lambda _: None)
-    assert "the kernel died: it ended with status 3" == str(made["ended"])
-    assert Failure("ValueError", "no", "raise ValueError('no')") == made["failed"]
-    done = made["done"]
-    assert not isinstance(done, Failure)
-    assert {"numbers": [2]} == done.metadata.papermill.parameters
-    assert done.metadata.papermill.duration > 0
-    assert {"completed"} == {cell.metadata.papermill.status for cell in done.cells}
-    assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in done.cells[:2]]
