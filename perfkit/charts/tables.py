@@ -271,7 +271,7 @@ def _formatted(
     given = columns if isinstance(columns, Mapping) else {}
     seen = frame[names].head(rows)
     made = [column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)]
-    if "metric" in names:
+    if "metric" in names and "unit" not in names:
         made = _of_metrics(seen, made)
     count = f"{total:,} row" if total == 1 else f"{total:,} rows"
     return seen, made, f"{caption or 'Table'}: {count} of {', '.join(one.header for one in made)}"
@@ -280,7 +280,7 @@ def _formatted(
 def _of_metrics(seen: pd.DataFrame, made: Sequence[Cells]) -> list[Cells]:
     """Return cells in which each row's numbers have the unit that its metric's name ends in; a column has none."""
     numeric = [pd.api.types.is_float_dtype(dtype) for dtype in seen.dtypes]
-    places = [at for at, name in enumerate(seen) if "_" not in str(name) and numeric[at]]
+    places = [at for at, name in enumerate(seen) if "_" not in str(name) and name != "ratio" and numeric[at]]
     rows = seen.iloc[:, places].to_numpy("float64", na_value=np.nan)
     for row, (metric, numbers) in enumerate(zip(seen["metric"].astype(str), rows, strict=True)):
         suffix = next((suffix for suffix in LADDERS if metric.endswith(suffix)), "")
