@@ -34,8 +34,8 @@ GRADING = Path(__file__).with_name("grading.py")
 PAGE = (LABS / "README.md").read_text(encoding="utf-8")
 COMMENT = "Which of the two clocks"
 LAB = assignment(GRADED)
-BLANK = getpass.getuser()  # who takes part through the exchange, and hands in what was fetched
-# Who handed in otherwise. The last one cheats, with comparisons that always agree; test_labs.py tries constants alone.
+# Who handed in by hand; whoever runs this takes part through the exchange, and hands in what was fetched, a blank one.
+# The last one cheats, with comparisons that always agree; test_labs.py tries constants alone.
 BY_HAND = {"ada": copy.deepcopy, "partly": partly, "patched": patched}
 Course = tuple[Path, dict[str, dict[str, list[float]]]]
 
@@ -74,7 +74,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Course:
         script[-1] += block.replace("handed-in", f"{root}/handed-in")
         if "release_assignment" in block:
             script[-1] += f"(cd {student} && {fetch} && {submit})\n"
-    script[1] += f"nbgrader release_feedback lab2 --student={BLANK}\n(cd {student} && {fetch_feedback})\n"
+    script[1] += f"nbgrader release_feedback lab2 --student={getpass.getuser()}\n(cd {student} && {fetch_feedback})\n"
     script[1] += "".join(f"nbgrader generate_assignment {lab}\n" for lab in ASSIGNMENTS if lab != LAB)
     environment = {
         **os.environ,
@@ -84,7 +84,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Course:
         "JUPYTER_DATA_DIR": str(root / "jupyter"),  # else nbgrader looks at what was handed in to other courses
         "OMP_NUM_THREADS": "1",  # a process that forks has no threads
     }
-    command = [sys.executable, str(GRADING), str(root), json.dumps([[*BY_HAND, BLANK], *script])]
+    command = [sys.executable, str(GRADING), str(root), json.dumps([[*BY_HAND, getpass.getuser()], *script])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return root / "gpu-course", json.loads(done.stdout)
@@ -119,15 +119,16 @@ def test_nbgrader_gives_points_to_solutions_alone(page: Course) -> None:
     """All of each test's points, or none; a student who solved the first half gets those of that half."""
     most = points(read(GRADED))
     nothing = {name: [0, value] for name, value in most.items()}
-    for student in (BLANK, "patched"):
+    for student in (getpass.getuser(), "patched"):
         assert nothing == page[1][student], student
     assert {name: [value, most[name]] for name, value in reached(GRADED).items()} == page[1]["partly"]
     assert 0 < sum(reached(GRADED).values()) < sum(most.values())
 
 
-@pytest.mark.parametrize("student", ["ada", BLANK, "partly"])
+@pytest.mark.parametrize("student", ["ada", "blank", "partly"])
 def test_feedback_shows_the_score_of_every_task(page: Course, student: str) -> None:
     """The sum stands at the top, and each task's points at the task; prose has those given by hand."""
+    student = getpass.getuser() if student == "blank" else student
     shown = feedback(page[0], student)
     given = {test: score for test, (score, _) in page[1][student].items()}
     cells = [cell.metadata["nbgrader"] for cell in read(GRADED).cells if kind(cell)[0]]
@@ -144,7 +145,7 @@ def test_feedback_shows_a_students_own_error_and_the_comment(page: Course) -> No
     text = words(feedback(page[0], "partly"))
     assert f"NameError: name '{MISTAKE}' is not defined" in text
     assert COMMENT in text
-    assert "Write the function above first" in words(feedback(page[0], BLANK))
+    assert "Write the function above first" in words(feedback(page[0], getpass.getuser()))
 
 
 def test_commands_of_the_page_grade_whoever_handed_in(page: Course) -> None:
@@ -167,5 +168,5 @@ def test_feedback_shows_charts_as_pictures(page: Course) -> None:
 def test_commands_of_the_page_hand_feedback_back(page: Course) -> None:
     """Pages of all students are made; who used the exchange fetches the own one."""
     made = (page[0] / "feedback").glob(f"*/lab2/{GRADED}.html")
-    assert {*BY_HAND, BLANK} == {path.parts[-3] for path in made}
+    assert {*BY_HAND, getpass.getuser()} == {path.parts[-3] for path in made}
     assert 1 == len(list((page[0].parent / "student" / "lab2" / "feedback").glob(f"*/{GRADED}.html")))
