@@ -42,27 +42,29 @@ def test_a_file_that_says_something_else_is_refused(tmp_path: Path, text: str, s
 def test_the_figures_of_a_job_by_hand() -> None:
     """4,096 tokens a step; 6 x 7e6 FLOP a token; two A100 of 19.5e12 FLOP/s in fp32; 98.9 % idle at 2.50 an hour."""
     run = perfkit.load(sample(), job=GIVEN)
-    figures = diagnosis.figures(run)
+    view = perfkit.select(run)
+    figures = diagnosis.figures(view)
     step, idle = figures["step_median_ns"].value / 1e9, figures["idle_frac"].value
     assert figures["job_tokens_per_s"].value == pytest.approx(4096 / step)
     assert figures["job_mfu_frac"].value == pytest.approx(4096 / step * 6 * 7e6 / (2 * 19.5e12))
     assert figures["job_idle_cost_per_h"].value == pytest.approx(2.5 * 2 * idle)
     assert figures["job_idle_cost_per_h"].text == f"{5 * idle:.2f} per hour"
     assert figures["job_tenth_cost_per_h"].value == pytest.approx(0.5)
-    assert "MFU" not in " ".join(r.question for r in diagnosis.refusals(run))
+    assert "MFU" not in " ".join(r.question for r in diagnosis.refusals(view))
     assert "1_baseline" in answering(run)
     # 7e12 parameters in a step of 14 ms are more than two A100 can do.
-    run = perfkit.load(sample(), job={**GIVEN, "parameters": 7e12})
-    assert "job_mfu_frac" not in diagnosis.figures(run)
-    assert "is impossible" in " ".join(r.reason for r in diagnosis.refusals(run))
+    view = perfkit.select(perfkit.load(sample(), job={**GIVEN, "parameters": 7e12}))
+    assert "job_mfu_frac" not in diagnosis.figures(view)
+    assert "is impossible" in " ".join(r.reason for r in diagnosis.refusals(view))
 
 
 def test_without_a_job_the_refusal_names_the_options() -> None:
     run = perfkit.load(sample())
-    (refused,) = (r for r in diagnosis.refusals(run) if "MFU" in r.question)
+    view = perfkit.select(run)
+    (refused,) = (r for r in diagnosis.refusals(view) if "MFU" in r.question)
     assert "Please give: --params, --tokens-per-step, --dtype" in refused.reason
     assert "perfkit.toml" in refused.record
-    assert [] == [id for id in diagnosis.figures(run) if id.startswith("job_")]
+    assert [] == [id for id in diagnosis.figures(view) if id.startswith("job_")]
     assert "1_baseline" not in answering(run)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from cells import outputs
 from click.testing import CliRunner
 from frames import tuples
 from readers import nsys_files
@@ -319,8 +320,11 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("stated", [True, False])
-@pytest.mark.parametrize("program", LAYOUTS)
+@pytest.mark.parametrize(
+    ("program", "stated"),
+    # Where each file states its rank, names matter only if a rank has several: of Megatron-LM, vLLM, ... one is enough.
+    [*((program, False) for program in LAYOUTS), ("torchtitan", True), ("Megatron-LM", True)],
+)
 def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None:
     for number, name in enumerate(LAYOUTS[program]):
         path = tmp_path / "job" / name
@@ -383,7 +387,9 @@ def test_chosen_ranks_of_a_large_store_are_opened_alone(large: Path, monkeypatch
         perfkit.select(run, ranks=[1, 12])
 
 
-def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(large: Path, tmp_path: Path) -> None:
+def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = perfkit.load(large)
     chosen = ranks.to_open(run.reduced.by_device())
     assert 7 in chosen
@@ -395,6 +401,14 @@ def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(large: Pat
     seen = widgets.explorer(run)
     assert chosen == list(seen.ranks) == sorted(seen.run.capture["rank"])
     said: list[str] = []
-    page = report.build(large, tmp_path / "report", note=said.append)
+    given: list[Any] = []
+
+    def execute(names: list[str], parameters: dict[str, Any], **options: Any) -> dict[str, Any]:
+        given.append(parameters["ranks"])
+        return outputs(names, parameters, **options)
+
+    monkeypatch.setattr("perfkit.report.notebooks.execute", execute)
+    monkeypatch.setattr("perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "3_system"])
+    report.build(large, tmp_path / "report", note=said.append)
     assert any("8 ranks are too many to open" in each for each in said)
-    assert f"ranks = {chosen}" in (page.parent / "notebooks" / "3_system.ipynb").read_text()
+    assert [chosen] == given

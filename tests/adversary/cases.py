@@ -40,10 +40,10 @@ class Plan:
         later = [number for number, cause in enumerate(self.causes) if number and not cause.even]
         return list(self.causes[: later[0] if later else None])
 
-    def gain(self, cause: Cause) -> float:
-        """How much faster the same machine is without the cause."""
+    def gain(self, machine: Machine, cause: Cause) -> float:
+        """How much faster than this run of the program the same machine is without the cause."""
         mended = {name: value(self.program) if callable(value) else value for name, value in cause.mended.items()}
-        return self.program.run().span() / replace(self.program, **mended).run().span()
+        return machine.span() / replace(self.program, **mended).run().span()
 
     def write(self, machine: Machine, folder: Path) -> Path:
         """Write what was recorded of a run of the program."""

@@ -5,12 +5,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from adversary.cases import CASES, plan
+from adversary.cases import CASES, Plan, plan
+from adversary.machine import Machine
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import Finding
 
+Recorded = tuple[Plan, Machine, Path]
 SLACK = 0.03  # of a gain: what the randomness of two runs may differ by
 ONCE = {"warm_up"}  # mending it makes the figures true, not the program faster: it claims no gain
 KNOWN_WRONG = {
@@ -20,10 +22,21 @@ KNOWN_WRONG = {
 }
 
 
-def judged(name: str, seed: int, folder: Path) -> tuple[list[Finding], list[str]]:
-    """Run a case; return what perfkit tells of it, and what is wrong with that."""
+def record(name: str, seed: int, folder: Path) -> Recorded:
+    """Run a case; return its plan, the run, and what was recorded of it."""
     made = plan(name, seed)
-    found = diagnosis.findings(perfkit.load(made.write(made.program.run(), folder)))
+    machine = made.program.run()
+    return made, machine, made.write(machine, folder)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return record(request.param, 0, tmp_path_factory.mktemp("recorded"))
+
+
+def judged(made: Plan, machine: Machine, path: Path) -> tuple[list[Finding], list[str]]:
+    """Return what perfkit tells of what was recorded, and what is wrong with that."""
+    found = diagnosis.findings(perfkit.load(path))
     names = set().union(made.also, *(cause.names for cause in made.causes))
     strong = [item.rule for item in found if (item.severity, item.confidence) == ("high", "high")]
     wrong = [f"{rule} is not planted" for rule in strong if rule not in names]
@@ -34,7 +47,7 @@ def judged(name: str, seed: int, folder: Path) -> tuple[list[Finding], list[str]
     if made.causes and not meant:
         wrong.append(f"none of {[cause.words for cause in made.first()]} is told first")
     elif meant and found[0].rule not in ONCE:
-        gain, truth = found[0].gain, made.gain(meant[0])
+        gain, truth = found[0].gain, made.gain(machine, meant[0])
         if not gain.low * (1 - SLACK) <= truth <= gain.high * (1 + SLACK):
             wrong.append(f"{truth:.2f} times as fast in truth, not {gain}")
     return found, wrong
@@ -47,12 +60,9 @@ def _operations(db: sqlite3.Connection) -> str:
     return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {name}" for (name,) in tables) + ")"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_laws(name: str, tmp_path: Path) -> None:
+def test_laws(recorded: Recorded) -> None:
     """Streams run one operation at a time, each after its call began; busy time by SQL is the machine's own."""
-    made = plan(name, 0)
-    machine = made.program.run()
-    path = made.write(machine, tmp_path)
+    made, machine, path = recorded
     if made.form == "kineto":
         for trace in path.glob("*.json"):
             events = json.loads(trace.read_text())["traceEvents"]
@@ -79,20 +89,16 @@ def test_laws(name: str, tmp_path: Path) -> None:
     assert busy == {gpu: machine.busy(gpu) for gpu in busy}
 
 
-def _case(name: str) -> object:
-    """A case, expected to fail where perfkit is known to be wrong."""
-    known = [pytest.mark.xfail(reason=KNOWN_WRONG[name], strict=True)] if name in KNOWN_WRONG else []
-    return pytest.param(name, marks=known)
-
-
-@pytest.mark.parametrize("name", [_case(name) for name in CASES])
-def test_told(name: str, tmp_path: Path) -> None:
-    assert [] == judged(name, 0, tmp_path)[1]
+def test_told(recorded: Recorded, request: pytest.FixtureRequest) -> None:
+    name = request.node.callspec.params["recorded"]
+    if name in KNOWN_WRONG:
+        request.applymarker(pytest.mark.xfail(reason=KNOWN_WRONG[name], strict=True))
+    assert [] == judged(*recorded)[1]
 
 
 @pytest.mark.parametrize("seed", [6, 8, 9])
 def test_half_of_a_notable_idle_time_is_told(seed: int, tmp_path: Path) -> None:
     """Allocation takes 9.9 % of the time here and is most of the idle time: below a tenth, and yet what to mend."""
-    found, wrong = judged("malloc_mild", seed, tmp_path)
+    found, wrong = judged(*record("malloc_mild", seed, tmp_path))
     assert [] == wrong
     assert "low" == next(item.severity for item in found if item.rule == "idle_memory")

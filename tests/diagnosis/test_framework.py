@@ -142,7 +142,7 @@ def test_real_figures_and_graphs(profiles: Path) -> None:
     assert all(0 <= value <= 1 for i, value in found.items() if i.endswith("_frac"))
     assert {"memory_peak_bytes", "input_wait_frac", "bus_bytes_per_s", "rank_imbalance_frac"}.isdisjoint(found)
     traces = profiles / "torch"
-    parts = perfkit.load(traces / "HTA__negative_queue_length_values_check__rank0.json.gz")
+    parts = perfkit.select(perfkit.load(traces / "HTA__negative_queue_length_values_check__rank0.json.gz"))
     assert "idle_frac" not in diagnosis.figures(parts)
     (found,) = (r for r in diagnosis.refusals(parts) if "idle" in r.question)
     assert "50.0 % of the time" in found.reason

@@ -294,7 +294,7 @@ def test_names_from_outside_stay_names(name: str) -> None:
 
 @pytest.mark.parametrize("made", [*CASES.values(), traces.healthy, lambda: traces.reading_values(58)])
 def test_gains_never_exceed_the_part_they_name(made: Callable[[], Run]) -> None:
-    planted = made()
+    planted = perfkit.select(made())
     figures = traces.values(planted)
     for finding in told(planted).values():
         if finding.rule in RULES and finding.gain.share is not None:

@@ -48,7 +48,7 @@ def test_gains_are_of_the_wall_time() -> None:
 
     Kernels take 2 ms: whatever else disappears, at most 500x, where the product of gains has no bound.
     """
-    toy = run(wall_ns=1_000_000_000)
+    toy = perfkit.select(run(wall_ns=1_000_000_000))
     assert 0.003 == pytest.approx(values(toy)["paths_gpu_busy_frac"])
     found = told(toy)
     idle, copies = found["paths_gpu_idle"], found["paths_copies"]
@@ -98,7 +98,7 @@ def test_real_databases_without_cpu_time_or_launches(profiles: Path) -> None:
 
     loops-hip-amd has the time of kernels and no number of launches: no figure, where it once was 0 %.
     """
-    database = perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-perf-database")
+    database = perfkit.select(perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-perf-database"))
     figures = diagnosis.figures(database)
     assert 3.6e9 == figures["paths_host_ns"].value
     (host,) = diagnosis.findings(database)
@@ -106,8 +106,8 @@ def test_real_databases_without_cpu_time_or_launches(profiles: Path) -> None:
     own = dict(zip(["share", "all"], (host.evidence[1].value, host.evidence[2].value), strict=True))
     assert {"share": 1.2 / 3.6, "all": 3.6e9} == pytest.approx(own)
     assert not [r for r in diagnosis.refusals(database) if "CPU time" in r.question]
-    database = perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-hip-amd-t-database")
-    assert {"GKER", "GPUOP"} == set(database.call_metrics["metric"])
+    database = perfkit.select(perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-hip-amd-t-database"))
+    assert {"GKER", "GPUOP"} == set(database.run.call_metrics["metric"])
     assert values(database)["paths_kernel_ns"] > 0
     assert [] == [name for name in values(database) if "launch" in name]
 

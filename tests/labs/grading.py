@@ -1,98 +1,80 @@
-"""Grade submissions of labs with nbgrader, as the instructor's page says, and print the scores as JSON.
+"""Type the commands of the instructor's page, grade prose by hand, and print the scores of each student as JSON.
 
 A process of its own: nbgrader and what it needs give warnings, which this project's tests do not accept.
 """
 
 import io
 import json
-import shutil
+import os
+import subprocess
 import sys
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from cells import sharing
-from labs.submissions import ASSIGNMENTS, LABS, NOTEBOOKS, constants, partly, patched, read, released
+from labs.submissions import ASSIGNMENTS, GRADED, read
 from nbgrader.api import Gradebook
-from nbgrader.apps import NbGraderAPI
-from nbgrader.coursedir import CourseDirectory
-from traitlets.config import Config
+from nbgrader.apps.nbgraderapp import main as nbgrader
 
-HANDED_IN = {"instructor": lambda given: given, "blank": released, "constants": constants, "partly": partly}
-HANDED_IN["patched"] = patched
-COMMENT, MARK = "Which of the two clocks?", 1.0  # what the instructor says of the first prose, where there is some
+from perfkit.report import experiments
+
+COMMENT, MARK = "Which of the two clocks?", 1.0  # what the instructor says of the first prose of `partly`
 
 
-def course(root: Path) -> NbGraderAPI:
-    """Return nbgrader's interface on an empty course, configured as the instructor's page says."""
-    shutil.copy(LABS / "judge.py", root)
-    sys.path.insert(0, str(root))
-    from judge import PREPROCESSORS
-
-    config = Config()
-    config.Autograde.autograde_preprocessors = PREPROCESSORS
-    config.CourseDirectory.root = str(root)
-    config.CourseDirectory.course_id = "gpu"
-    config.Execute.timeout = 300
-    config.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]
-    return NbGraderAPI(CourseDirectory(config=config), config=config)
-
-
-def submit(root: Path, lab: str, students: list[str]) -> None:
-    """Hand in what the students wrote."""
-    for name in ASSIGNMENTS[lab]:
-        for student in students:
-            place = root / "submitted" / student / lab
-            place.mkdir(parents=True, exist_ok=True)
-            nbformat.write(HANDED_IN[student](read(name)), place / NOTEBOOKS[name].name)
+def typed(script: str, root: Path) -> None:
+    """Run a script in bash. Its nbgrader is a fork of this process, as importing it takes most of a command's time."""
+    (commands, asking), (answering, statuses) = os.pipe(), os.pipe()
+    function = f'nbgrader() {{ echo "$PWD $*" >&{asking}; read -r status <&{answering}; return "$status"; }}\n'
+    command = ["bash", "-euo", "pipefail", "-c", function + script]
+    bash = subprocess.Popen(command, cwd=root, stdout=sys.stderr, pass_fds=(asking, answering))
+    os.close(asking)
+    with open(commands, encoding="utf-8") as lines:
+        for line in lines:
+            place, *arguments = line.split()
+            child = os.fork()
+            if not child:
+                os.chdir(place)
+                os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+                sys.argv = ["nbgrader", *arguments]
+                sys.exit(nbgrader())
+            os.write(statuses, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    if bash.wait():
+        raise SystemExit(f"bash: {bash.returncode}")
 
 
-def done(what: str, result: dict[str, object]) -> None:
-    """Refuse to go on if nbgrader says that it failed."""
-    if not result["success"]:
-        raise SystemExit(f"{what}: {result}")
-
-
-def graded(root: Path, lab: str, students: list[str], api: NbGraderAPI) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Return score and most points of each cell that tests grade, by notebook and student."""
-    place = root / "source" / lab
-    place.mkdir(parents=True)
-    for name in ASSIGNMENTS[lab]:
-        nbformat.write(read(name), place / NOTEBOOKS[name].name)
-    done("generate", api.generate_assignment(lab))
-    submit(root, lab, students)
-    for student in students:
-        done(f"autograde {student}", api.autograde(lab, student))
-    with Gradebook(api.coursedir.db_url) as book:
-        for name in ASSIGNMENTS[lab]:
-            if "partly" in students:
-                grade_prose(book, name, lab)
-    for student in students:
-        done(f"feedback {student}", api.generate_feedback(lab, student))
-    with Gradebook(api.coursedir.db_url) as book:
-        return {n: {student: scores(book, n, lab, student) for student in students} for n in ASSIGNMENTS[lab]}
-
-
-def grade_prose(book: Gradebook, name: str, lab: str) -> None:
+def grade_prose(book: Gradebook) -> None:
     """Give a point and a comment for the first prose of the student who did a part."""
-    submission = book.find_submission_notebook(name, lab, "partly")
-    prose = next(grade for grade in submission.grades if grade.cell.cell_type == "markdown")
+    names = GRADED, GRADED.partition("_")[0], "partly"
+    prose = next(grade for grade in book.find_submission_notebook(*names).grades if grade.cell.cell_type == "markdown")
     prose.manual_score, prose.needs_manual_grade = MARK, False
-    book.find_comment(prose.name, name, lab, "partly").manual_comment = COMMENT
+    book.find_comment(prose.name, *names).manual_comment = COMMENT
     book.db.commit()
 
 
-def scores(book: Gradebook, name: str, lab: str, student: str) -> dict[str, list[float]]:
+def scores(book: Gradebook, student: str) -> dict[str, list[float]]:
     """Return score and most points of each cell of a student's notebook that tests grade."""
-    grades = book.find_submission_notebook(name, lab, student).grades
+    grades = book.find_submission_notebook(GRADED, GRADED.partition("_")[0], student).grades
     return {g.name: [g.score, g.max_score] for g in grades if g.cell.cell_type == "code"}
 
 
-def agree(lab: str) -> None:
-    """Run the instructor's version and the judge, both in this process: each answer must pass from one to the other.
+class Student(dict[str, Any]):
+    """What a student defined; for all else that was given, the judge's own."""
 
-    Raises what a cell or a test raises. Kernels, which take most of the time of grading, are tried with other labs.
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(__name__="__main__")
+        self.given = given
+
+    def __missing__(self, name: str) -> Any:
+        return self.given[name]
+
+
+def agree(lab: str) -> None:
+    """Let the judge of an assignment ask the instructor's functions: each answer must pass from one to the other.
+
+    Raises what a cell or a test raises. Both are in this process: kernels take most of the time of grading.
     """
     import judge
 
@@ -104,32 +86,41 @@ def agree(lab: str) -> None:
             return cell
 
     def run(self: Here, notebook: Any, resources: Any) -> None:
-        self.nb, self.student = notebook, {"__name__": "__main__"}
+        self.nb, self.student = notebook, Student(self.space)
         for index, cell in enumerate(notebook.cells):
             if cell.cell_type == "code":
                 self.preprocess_cell(cell, resources, index)
 
     def run_cell(self: Here, cell: Any, resources: Any, index: int) -> Any:
-        return self.execute_cell(cell, index), resources
+        is_own = cell.metadata.get("nbgrader", {}).get("solution")
+        return self.execute_cell(cell, index) if is_own else cell, resources
 
     judge.Execute.preprocess, judge.Execute.preprocess_cell = run, run_cell
     for name in ASSIGNMENTS[lab]:
         notebook = read(name)
-        with sharing():
-            Here().preprocess(notebook, {"nbgrader": {"assignment": lab, "notebook": name}})
+        Here().preprocess(notebook, {"nbgrader": {"assignment": lab, "notebook": name}})
         errors = [each for cell in notebook.cells for each in cell.get("outputs", []) if each.output_type == "error"]
-        done(f"{name}: {errors}", {"success": not errors})
+        if errors:
+            raise SystemExit(f"{name}: {errors}")
 
 
-def main(root: Path, handed_in: dict[str, list[str]]) -> None:
-    """Grade what these students handed in of each lab, in one course in this folder; of other labs, try the judge."""
-    api = course(root)
-    scores = {lab: graded(root, lab, students, api) for lab, students in handed_in.items()}
-    for lab, students in handed_in.items():
-        if not students:
+def main(root: Path, students: list[str], before: str, after: str) -> None:
+    """Type what comes before grading by hand, and what comes after it; try the judge with all other labs."""
+    course = root / "gpu-course"
+    database = f"sqlite:///{course}/gradebook.db"
+    typed(before, root)
+    with Gradebook(database) as book:
+        grade_prose(book)
+    typed(after, root)
+    with Gradebook(database) as book:
+        made = {student: scores(book, student) for student in students}
+    sys.path.insert(0, str(course))  # the page copies judge.py there
+    experiments.trials = cache(experiments.trials)
+    with sharing():
+        for lab in set(ASSIGNMENTS) - {GRADED.partition("_")[0]}:
             agree(lab)
-    sys.stdout.write(json.dumps(scores))
+    sys.stdout.write(json.dumps(made))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    main(Path(sys.argv[1]), *json.loads(sys.argv[2]))

@@ -19,6 +19,7 @@ ASSIGNMENTS = {
     lab: tuple(name for name in NOTEBOOKS if assignment(name) == lab)
     for lab in sorted({assignment(name) for name in NOTEBOOKS})
 }
+GRADED = "lab2_mlp_cnn"  # what the instructor's page hands in and grades
 RELEASED = runpy.run_path(str(LABS / "release.py"))["released"]
 PATCHES = """\
 import math

@@ -1,5 +1,6 @@
 """The labs: their notebooks run, and their answers are graded."""
 
+import ast
 import gzip
 import json
 import re
@@ -8,9 +9,9 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,7 @@ from labs.submissions import (
     constants,
     kind,
     on,
-    partly,
     points,
-    reached,
     read,
     released,
     takes_capture,
@@ -37,11 +36,16 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from real import OPTIMISED
 
-import perfkit
 from perfkit import simulate
+from perfkit.readers import nsys
 from perfkit.report import experiments
-from perfkit.report.lab import capture, prepare_course
+from perfkit.report.lab import capture, form, prepare_course
 from perfkit.report.notebooks import sample
+
+# Notebook, test, what the student reads, and the wrong function.
+WRONG = [
+    line.split(" | ") for line in Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()[1:]
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,24 +61,12 @@ def lab(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def outcome(notebook: nbformat.NotebookNode, space: dict[str, Any] | None = None) -> dict[str, bool]:
-    """Run the code cells one after another, as nbgrader does, errors or not; return which tests passed."""
+def run(cells: list[nbformat.NotebookNode], space: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Run code cells, tests among them, which raise where they fail; return what they defined, in this space or one."""
     space = {"__name__": "__main__"} if space is None else space
-    passed = {}
-    for cell in notebook.cells:
+    for cell in cells:
         if cell.cell_type == "code":
-            done = False
-            with suppress(Exception):
-                exec(compile(cell.source, "cell", "exec"), space)
-                done = True
-            passed[cell.metadata.get("nbgrader", {}).get("grade_id", cell.id)] = done
-    return {name: passed[name] for name in points(notebook)}
-
-
-def solved(notebook: nbformat.NotebookNode) -> dict[str, Any]:
-    """What the cells of an instructor's version define; each of its tests must pass."""
-    space: dict[str, Any] = {"__name__": "__main__"}
-    assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
+            exec(compile(cell.source, "cell", "exec"), space)
     return space
 
 
@@ -142,34 +134,62 @@ def test_command_copies_the_labs_and_keeps_a_students_work(tmp_path: Path) -> No
     assert "mine" == (place / "lab1_the_gpu.ipynb").read_text()
 
 
-@pytest.mark.parametrize("version", ["instructor", "partly", "constants"])
-def test_points_are_for_solutions_alone(lab: str, version: str) -> None:
-    """All tests pass with solutions, those of the first half with that half, and none with constants.
+def test_points_are_for_solutions_alone(lab: str) -> None:
+    """Each test passes with the solutions; where its own task alone lacks one, it fails and says what is wrong.
 
-    Constants are functions that repeat their first right answer.
+    A function that is not written, and the mistakes of mistakes.txt, meet their words in the visible test, before
+    handing in. The best constants there are, functions that repeat their first right answer, meet the hidden one.
     """
-    notebook = read(lab)
-    written = {"instructor": notebook, "partly": partly(notebook), "constants": constants(notebook)}[version]
-    for cell, given in zip(written.cells, notebook.cells, strict=True):
-        cell.source = given.source if kind(cell) == (True, False) else cell.source
-    earned = {"instructor": points(notebook), "partly": reached(lab), "constants": {}}[version]
-    assert {name: bool(earned.get(name)) for name in points(notebook)} == outcome(written)
+    notebook, space, met = read(lab), run([]), []
+    mistakes = [rest for of, *rest in WRONG if of == lab]
+    versions = zip(notebook.cells, released(notebook).cells, constants(notebook).cells, strict=True)
+    for before, (test, visible, _) in pairwise(cells for cells in versions if cells[0].cell_type == "code"):
+        run([before[0]], space)
+        if kind(test) != (True, False):
+            continue
+        assert kind(before[0]) == (False, True), "a student can go from a task to its test: nothing stands between"
+        blank, constant = (run([cell], dict(space)) for cell in before[1:])
+        with pytest.raises(NotImplementedError):
+            run([visible], blank)
+        with pytest.raises((AssertionError, LookupError, ValueError)):
+            run([test], constant)
+        for name, words, source in mistakes:
+            if name == test.metadata["nbgrader"]["grade_id"]:
+                mistaken = run([nbformat.v4.new_code_cell(source)], dict(space))
+                with pytest.raises(AssertionError, match=re.escape(words)):
+                    run([visible], mistaken)
+                met.append([name, words, source])
+    run([test], space)
+    assert sorted(met) == sorted(mistakes) != []
 
 
-def test_release_runs_up_to_its_tests_and_earns_no_point(lab: str) -> None:
-    """The first cell that stops a student who wrote nothing is the test of the first task.
+def test_every_check_explains_itself(lab: str) -> None:
+    """Each assertion has a message; each test checks the form of the answer first, where students see it."""
+    for cell in read(lab).cells:
+        if kind(cell) == (True, False):
+            empty = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Assert) and not node.msg]
+            assert [] == [ast.unparse(node) for node in empty]
+            visible = cell.source.partition("### BEGIN HIDDEN TESTS")[0]
+            assert "form(" in visible
+            assert visible.endswith('report.note("passes the visible check")\n')
+    assert points(read(lab))
 
-    Not even a visible check passes with what students are given; the hidden tests come after it.
-    """
-    given, space = released(read(lab)), {"__name__": "__main__"}
-    first = next(number for number, cell in enumerate(given.cells) if kind(cell) == (True, False))
-    for cell in given.cells[:first]:
-        if cell.cell_type == "code":
-            exec(compile(cell.source, "cell", "exec"), space)
-    with pytest.raises(NotImplementedError):
-        exec(compile(given.cells[first].source, "cell", "exec"), space)
-    late = nbformat.from_dict({**given, "cells": given.cells[first:]})
-    assert dict.fromkeys(points(given), False) == outcome(late, space)
+
+@pytest.mark.parametrize(
+    ("answer", "example", "words"),
+    [
+        (None, 1.0, "returned None"),
+        (True, 1.0, "a number, not a bool"),
+        ("1", 1.0, "a number, not a str"),
+        (1.0, (1.0, 1.0), "2 values"),
+        ((1.0, "a"), (1.0, 1.0), "a number, not a str"),
+        ([1], {}, "a dictionary, not a list"),
+    ],
+)
+def test_form_says_what_is_wrong(answer: object, example: object, words: str) -> None:
+    """Nothing, another type, or another number of values."""
+    with pytest.raises(AssertionError, match=words):
+        form(answer, example)
 
 
 OWN = "def mine():\n    assert False, 'of the student'\n\n\nmine()"
@@ -181,22 +201,26 @@ def test_kernel_answers_in_a_sentence_that_is_still_an_error() -> None:
     names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
     check = notebook.cells[names.index("test_rates")].source
     wrong = "def images_per_s(t, n): return n / t.train_s\ndef step_s(t, n): return None"
-    sources = [wrong, check, "step_s = images_per_s", check, OWN, "1 / 0", "assert 1 == 2"]
+    sources = [wrong, check, OWN, "1 / 0", "assert 1 == 2", "step_s = images_per_s", check]
     cells = [cell for cell in notebook.cells[: names.index("test_rates") + 1] if cell.cell_type == "code"]
     notebook.cells = cells + [nbformat.v4.new_code_cell(source) for source in sources]
-    done = NotebookClient(notebook, timeout=300, allow_errors=True).execute()
-    outputs = [output for cell in done.cells for output in cell.outputs if output.output_type == "error"]
+    for cell in notebook.cells[:-1]:
+        cell.metadata["tags"] = ["raises-exception"]  # it does not stop the notebook; the last one does
+    with pytest.raises(CellExecutionError, match="The index of both must be the batch size"):
+        NotebookClient(notebook, timeout=300).execute()
+    outputs = [output for cell in notebook.cells for output in cell.outputs if output.output_type == "error"]
     said = [re.sub(r"\x1b\[[\d;]*m", "", "\n".join(output.traceback)) for output in outputs]
-    assert ["NotImplementedError", *["AssertionError"] * 3, "ZeroDivisionError", "AssertionError"] == [
-        output.ename for output in outputs
-    ]
+    assert [
+        "NotImplementedError",
+        "AssertionError",
+        "AssertionError",
+        "ZeroDivisionError",
+        *["AssertionError"] * 2,
+    ] == [output.ename for output in outputs]
     assert "Write the function above first: images_per_s." == said[0] == outputs[0].evalue
     assert "The function returned None: it reached no `return`, or its search found no match." == said[1]
-    assert 'The index of both must be the batch size: begin with times.set_index("batch"). See task 1.' == said[2]
-    assert all("Traceback" in text and "----> " in text for text in said[3:])
-    notebook.cells = cells
-    with pytest.raises(CellExecutionError, match="Write the function above first"):
-        NotebookClient(notebook, timeout=300).execute()
+    assert all("Traceback" in text and "----> " in text for text in said[2:5])
+    assert 'The index of both must be the batch size: begin with times.set_index("batch"). See task 1.' == said[5]
 
 
 def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
@@ -214,7 +238,7 @@ def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
         notebook = read("lab2_mlp_cnn")
         cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
         cell.source = cell.source.replace('timed: str = ""', f"timed: str = {place!r}")
-        space = solved(notebook)
+        space = run(notebook.cells)
         found.append(space["both"])
         work = {"MLP": space["mlp_flops"], "CNN": space["cnn_flops"]}
         for row in space["both"].itertuples():
@@ -225,16 +249,17 @@ def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
     assert found[1]["step_median_ns"].tolist() == pytest.approx((2 * found[0]["step_median_ns"]).tolist())
 
 
+H100 = "torch/TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz"
 COUNTED = "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
 # Captures other than the lab's own: passes of inference without a loader, flash attention in BF16 by NVIDIA and AMD,
 # counters of unknown hardware, and a training whose kernels and metrics have nothing to do with the sample's.
 OTHERS = [
     ("lab2_mlp_cnn", "data/mlp_a100/mlp_a100.inference.ncu.csv"),
     ("lab2_mlp_cnn", "data/mlp_a100/mlp_a100.pt.trace.json.gz"),
-    ("lab3_resnet18", "data/resnet18_a100/inference"),
+    pytest.param("lab3_resnet18", "data/resnet18_a100/inference", marks=pytest.mark.matrix),  # the next two at once
     ("lab3_resnet18", "data/resnet18_a100/inference/resnet18_a100.inference.nsys.sqlite"),
     ("lab3_resnet18", "data/resnet18_a100/inference/resnet18_a100.inference.ncu.csv"),
-    ("lab4_bert", "torch/TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz"),
+    pytest.param("lab4_bert", H100, marks=pytest.mark.matrix),  # NVIDIA's is in H200 too
     ("lab4_bert", "torch/TraceLens__mi300__gaunernst_bert-small-uncased__1016001.json.gz"),
     ("lab4_bert", COUNTED),
     ("lab4_bert", "data/bert_a100_optimised"),
@@ -248,23 +273,21 @@ def test_tests_are_right_for_another_capture(name: str, place: str, request: pyt
     """What the capture has is taken from it, the rest from the sample."""
     is_sample = place.startswith("data/")
     folder = sample().parents[1] if is_sample else request.getfixturevalue("profiles")
-    solved(on(read(name), folder / place))
+    run(on(read(name), folder / place).cells)
 
 
 H200 = [  # a lab, its parameters, and what it then takes from them
     ("lab2_mlp_cnn", {"profile": "gpu_workloads/mlp_inference"}, {"timeline", "launches", "single counters"}),
-    ("lab2_mlp_cnn", {"profile": "gpu_workloads/mlp_training", "timed": "cpu_workloads"}, {"timeline"}),
+    pytest.param(  # a timeline alone, as in the trace of OTHERS
+        *("lab2_mlp_cnn", {"profile": "gpu_workloads/mlp_training", "timed": "cpu_workloads"}, {"timeline"}),
+        marks=pytest.mark.matrix,
+    ),
     ("lab3_resnet18", {"profile": "gpu_workloads/resnet18_training"}, {"timeline"}),
     (
         "lab4_bert",
-        {"profile": "gpu_workloads/bert_inference", "cpu": "cpu_workloads/bert_inference"},
-        {"times on the GPU", "times on the CPU", "large batch", "operators"},
-    ),
-    (
-        "lab4_bert",
-        {"profile": "gpu_workloads/bert_inference"}
+        {"profile": "gpu_workloads/bert_inference", "cpu": "cpu_workloads/bert_inference"}
         | {"alone": "gpu_workloads/resnet18_inference", "changed": "gpu_workloads/bert_training"},
-        {"times on the GPU", "batch 1", "large batch", "change", "operators"},
+        {"times on the GPU", "times on the CPU", "batch 1", "large batch", "change", "operators"},
     ),
 ]
 
@@ -273,7 +296,7 @@ H200 = [  # a lab, its parameters, and what it then takes from them
 def test_labs_take_what_an_h200_recorded(lab: str, parameters: dict[str, str], yours: set[str]) -> None:
     """Samples by their names: solutions, visible and hidden tests; the timeline is the raw trace's, in ns."""
     notebook = on(read(lab), **parameters)
-    space = solved(notebook)
+    space = run(notebook.cells)
     origin = space["lines"] if lab == "lab4_bert" else space["origin"]
     assert yours == {part for part, told in origin.items() if told == "yours"}
     trace = gzip.decompress((sample(parameters["profile"]) / "rank-0.pt.trace.json.gz").read_bytes())
@@ -307,15 +330,6 @@ def test_page_has_every_lab_with_its_points() -> None:
 NAME = "lab4_experiments"
 
 
-def run(notebook: nbformat.NotebookNode) -> dict[str, Any]:
-    """Run all code cells, tests among them, which raise where they fail; return what they defined."""
-    space: dict[str, Any] = {"__name__": "__main__"}
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            exec(compile(cell.source, "cell", "exec"), space)
-    return space
-
-
 def test_every_topic_has_a_part() -> None:
     notebook = read(NAME)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
@@ -327,24 +341,20 @@ def test_every_topic_has_a_part() -> None:
     assert len(points(notebook)) >= len(headings)
 
 
-def test_own_runs_of_a_gpu(tmp_path: Path) -> None:
-    """Other captures than those of the lab in the folders of two experiments: the tests are right for them too."""
+def test_own_runs_of_a_gpu_and_of_a_cpu(tmp_path: Path) -> None:
+    """Other captures than those of the lab in the folders of its experiments: the tests are right for them too."""
     for name, other in (("sync", "loading"), ("fusion", "precision")):
         for label, path in simulate.write(other, tmp_path / name).items():
             timings = '{"rows": [{"batch_count": 3, "step_flops": 1000000}]}'
             (path / "timings.json").write_text(timings)
             (path / f"{label}.truth.json").unlink()
-    space = run(on(read(NAME), runs=tmp_path))
-    assert [3, 3] == [trial.batch_count for trial in space["sync"].values()]
-
-
-def test_own_runs_of_a_cpu(tmp_path: Path) -> None:
-    cpu = sample().parent / "cpu_workloads"
-    for name in simulate.PAIRS:
+    cpu, rest = sample().parent / "cpu_workloads", set(simulate.PAIRS) - {"sync", "fusion"}
+    for name in rest:
         for label, made in (("before", "mlp_training"), ("after", "cnn_training")):
             shutil.copytree(cpu / made, tmp_path / name / label)
-    space = run(on(read(NAME), runs=tmp_path))
-    assert not any(len(trial.run.kernels) for name in simulate.PAIRS for trial in space[name].values())
+    space = run(on(read(NAME), runs=tmp_path).cells)
+    assert [3, 3] == [trial.batch_count for trial in space["sync"].values()]
+    assert not any(len(trial.run.kernels) for name in rest for trial in space[name].values())
 
 
 @pytest.mark.parametrize(("stage", "share"), [("before", 0.65), ("BF16", 0.78), ("torch.compile", 0.95)])
@@ -358,12 +368,14 @@ def test_the_case_is_what_the_text_says(stage: str, share: float) -> None:
 
 def test_cases_are_the_adversarys(tmp_path: Path) -> None:
     captures.write(tmp_path / "cases.zip")
-    places = []
-    for number, archive in enumerate((sample("cases.zip"), tmp_path / "cases.zip")):
-        places.append(tmp_path / str(number))
+    places = tmp_path / "kept", tmp_path / "made"
+    for place, archive in zip(places, (sample("cases.zip"), tmp_path / "cases.zip"), strict=True):
         with zipfile.ZipFile(archive) as content:
-            content.extractall(places[-1])
-    for case in captures.PLANTED:
-        made, again = (perfkit.load(place / case) for place in places)
-        for table in ("kernels", "copies", "api_calls", "ranges", "samples"):
-            pd.testing.assert_frame_equal(getattr(made, table), getattr(again, table))
+            content.extractall(place)
+    files = [[file.relative_to(place) for file in sorted(place.rglob("*.sqlite"))] for place in places]
+    assert files[0] == files[1]
+    assert set(captures.PLANTED) == {file.parent.name for file in files[0]}
+    for file in files[0]:
+        kept, made = (nsys.read(place / file) for place in places)
+        for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES"):
+            pd.testing.assert_frame_equal(kept.table(table), made.table(table))

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from diagnosis.complete import complete
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.rules import rules
+from perfkit.report.notebooks import sample
 
 FILES = sorted(Path(__file__).parent.glob("*.md"))
 SECTIONS = ["What the raw data say", "What perfkit says", "Verdict"]
@@ -44,7 +46,7 @@ def compared(file: Path) -> Any:
     return pytest.param(file, id=file.stem, marks=marks)
 
 
-def differences(expert: dict[str, Any], run: perfkit.Run) -> list[str]:
+def differences(expert: dict[str, Any], run: perfkit.Selection) -> list[str]:
     """Everything in which perfkit's diagnosis differs from the expert's conclusion, in words."""
     found, figures = diagnosis.findings(run), diagnosis.figures(run)
     by_rule = {finding.rule: finding for finding in reversed(found)}  # the most urgent of each rule
@@ -65,7 +67,7 @@ def differences(expert: dict[str, Any], run: perfkit.Run) -> list[str]:
     return wrong
 
 
-def misquoted(text: str, run: perfkit.Run) -> list[str]:
+def misquoted(text: str, run: perfkit.Selection) -> list[str]:
     """The texts in double quotes under "What perfkit says" that no finding of the run says."""
     section = text.split(f"## {SECTIONS[1]}\n")[1].split(f"## {SECTIONS[2]}\n")[0]
     said = ((f.title, f.explanation, f.gain.reason, *f.against, *f.evidence) for f in diagnosis.findings(run))
@@ -76,8 +78,9 @@ def misquoted(text: str, run: perfkit.Run) -> list[str]:
 @pytest.mark.parametrize("file", [compared(file) for file in FILES])
 def test_perfkit_agrees_with_the_expert(file: Path, profiles: Path) -> None:
     expert = conclusion(file)
-    run = perfkit.load(profiles / expert["capture"])
+    run = perfkit.select(perfkit.load(profiles / expert["capture"]))
     assert [] == differences(expert, run)
+    complete(run)
     assert [] == misquoted(file.read_text(encoding="utf-8"), run)
 
 
@@ -101,7 +104,7 @@ def test_each_file_is_complete(file: Path) -> None:
 def test_no_capture_is_read_twice_and_a_wrong_conclusion_is_noticed() -> None:
     captures = [conclusion(file)["capture"] for file in FILES]
     assert sorted(set(captures)) == sorted(captures)
-    run = perfkit.load(Path(__file__).parents[2] / "data" / "mlp_a100")
+    run = perfkit.select(perfkit.load(sample() / "mlp_a100.pt.trace.json.gz"))
     found = diagnosis.findings(run)
     rules_told = {finding.rule for finding in found}
     missing = next(rule for rule in rules() if rule not in rules_told)

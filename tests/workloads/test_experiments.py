@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import statistics
+import sys
 from contextlib import redirect_stderr
 from dataclasses import asdict
 from io import StringIO
@@ -101,6 +102,19 @@ def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "# Kernel fusion: " in said[7]
 
 
+@pytest.fixture
+def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in the test's own process: importing PyTorch takes most of the time of a small one."""
+
+    def run(argv: list[str], **_: Any) -> SimpleNamespace:
+        assert [sys.executable, "-m", "perfkit.workloads"] == argv[:3]
+        with redirect_stderr(StringIO()) as told:
+            return SimpleNamespace(returncode=main(argv[3:]), stderr=told.getvalue())
+
+    monkeypatch.setattr(experiments, "subprocess", SimpleNamespace(run=run))
+
+
+@pytest.mark.usefixtures("without_processes")
 def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both runs load, have all their steps, and the command that is printed compares them.
 
@@ -122,17 +136,6 @@ def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pyt
     is_refused = "cannot tell whether the step got faster" in told.output
     assert (", interval " in row and not is_refused) == ("not between runs of one program" in told.output)
     assert "cannot tell" in row or not is_refused
-
-
-@pytest.fixture
-def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in the test's own process: importing PyTorch takes most of the time of a small one."""
-
-    def run(argv: list[str], **_: Any) -> SimpleNamespace:
-        with redirect_stderr(StringIO()) as told:
-            return SimpleNamespace(returncode=main(argv[3:]), stderr=told.getvalue())
-
-    monkeypatch.setattr(experiments, "subprocess", SimpleNamespace(run=run))
 
 
 @pytest.mark.usefixtures("without_processes")
