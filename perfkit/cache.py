@@ -9,7 +9,6 @@ cache; ``off`` disables it.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -37,6 +36,7 @@ from perfkit.schema import INTEGERS, Checked
 from perfkit.tables import TABLES
 
 SAMPLE, SAMPLES = 4096, 16  # bytes of a file's content, and at how many places, that tell it from another
+MADE_BY = importlib.metadata.version("perfkit"), str([table.columns for table in TABLES.values()])
 MANY = 64  # files of a profile; of more only head and tail are looked at
 DAMAGED = (pa.ArrowException, OSError, SchemaError, ValueError, KeyError)
 
@@ -131,13 +131,7 @@ def state(source: Path, reader: str, version: int) -> str:
     files = [file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()]
     samples = SAMPLES if len(files) <= MANY else 2
     of_files = [[os.fsencode(file.name).hex(), *_print(file, samples)] for file in files]
-    return hashlib.sha256(json.dumps([reader, version, *_made_by(), *of_files]).encode()).hexdigest()[:16]
-
-
-@functools.cache
-def _made_by() -> tuple[str, str]:
-    """The version of perfkit and the columns of its tables; nothing of both changes while it runs."""
-    return importlib.metadata.version("perfkit"), str([table.columns for table in TABLES.values()])
+    return hashlib.sha256(json.dumps([reader, version, *MADE_BY, *of_files]).encode()).hexdigest()[:16]
 
 
 def _print(file: Path, samples: int) -> tuple[int, int, int, str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pandas as pd
 
@@ -30,6 +29,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LARGE = 1_000_000  # rows: arrays of so many are what the allocator would get from the system anew each time
 
 Loader = Callable[[], pd.DataFrame | Checked]
@@ -110,25 +110,17 @@ class Profile:
 
 @cache
 def use_freed_memory_again() -> None:
-    """Let the allocator of this process keep up to 1 GB that was freed, also of large arrays; glibc alone can.
-
-    Else it returns each array above 32 MB to the system, which clears the pages of the next: of the CPU time of figures
-    and findings of ten million kernels that was a third.
-    """
-    if mallopt := _of_glibc("mallopt"):
+    """Let glibc keep up to 1 GB that was freed: else it clears pages for each large array, a third of the CPU time."""
+    if mallopt := getattr(LIBC, "mallopt", None):
         mallopt(-4, 0)  # M_MMAP_MAX
         mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
 def prepare_fork() -> None:
     """Return memory that was freed and kept, and hide what there is from the collector: a child would copy both."""
-    if trim := _of_glibc("malloc_trim"):
+    if trim := getattr(LIBC, "malloc_trim", None):
         trim(0)
     gc.freeze()
-
-
-def _of_glibc(name: str) -> Any:
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 # Addresses, names that every machine has, and names that container engines make up: they identify no node.

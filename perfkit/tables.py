@@ -94,11 +94,7 @@ COPIES = Table(
 API_CALLS = Table(
     "API_CALLS",
     "a CUDA call on the CPU",
-    (
-        *ON_THREAD,
-        Column("name", "category", "runtime or driver function without its version suffix"),
-        CORRELATION,
-    ),
+    (*ON_THREAD, Column("name", "category", "runtime or driver function without its version suffix"), CORRELATION),
     ("rank", "process", "thread", "start_ns"),
 )
 OS_CALLS = Table(

@@ -281,19 +281,11 @@ def _of_metrics(seen: pd.DataFrame, made: Sequence[Cells]) -> list[Cells]:
     """Return cells in which each row's numbers have the unit that its metric's name ends in; a column has none."""
     numeric = [pd.api.types.is_float_dtype(dtype) for dtype in seen.dtypes]
     places = [at for at, name in enumerate(seen) if "_" not in str(name) and name != "ratio" and numeric[at]]
-    rows = seen.iloc[:, places].to_numpy("float64", na_value=np.nan)
-    for row, (metric, numbers) in enumerate(zip(seen["metric"].astype(str), rows, strict=True)):
-        suffix = next((suffix for suffix in LADDERS if metric.endswith(suffix)), "")
-        present = np.abs(numbers[~np.isnan(numbers)])
-        if metric.endswith("_frac"):
-            cells = list(map(percent, numbers))
-        elif suffix and len(present):
-            chosen = unit(float(present.max()), LADDERS[suffix])
-            cells = [MISSING if np.isnan(v) else f"{number(v / chosen.size)} {chosen.symbol}" for v in numbers]
-        else:
-            continue
-        for at, cell in zip(places, cells, strict=True):
-            made[at].cells[row] = cell
+    for row, metric in enumerate(seen["metric"].astype(str)):
+        own = column(seen.iloc[row, places].astype(float), metric, None)
+        unit_of = re.search(r"\((.+)\)$", own.header) if metric.endswith(("_frac", *LADDERS)) else None
+        for at, cell in zip(places, own.cells, strict=True):
+            made[at].cells[row] = f"{cell} {unit_of[1]}" if unit_of and cell != MISSING else cell
     return list(made)
 
 

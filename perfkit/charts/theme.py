@@ -119,8 +119,7 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
     names = [str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])]
     if not names:  # a chart of one's own: what stands in its data
         fields = {colour["field"] for colour in colours if "field" in colour and colour.get("type") == "nominal"}
-        rows = [row for rows in spec.get("datasets", {}).values() for row in rows]
-        names = [str(name) for field in fields for name in {row.get(field) for row in rows}]
+        names = [str(row.get(of)) for rows in spec.get("datasets", {}).values() for row in rows for of in fields]
     columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
     for own in (colour["legend"] for colour in colours if (colour.get("legend") or {}).get("columns", 0) > columns):
         own["columns"] = columns

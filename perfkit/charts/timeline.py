@@ -172,11 +172,7 @@ def _room(places: NDArray[np.float64]) -> list[float]:
 
 
 def activity(
-    bins: pd.DataFrame,
-    *,
-    span: tuple[int, int],
-    title: str = "",
-    width: float | str = WIDTH,
+    bins: pd.DataFrame, *, span: tuple[int, int], title: str = "", width: float | str = WIDTH
 ) -> alt.Chart | alt.LayerChart:
     """Draw when each GPU was busy: one strip per GPU, the stronger in colour the busier, full at 100 %.
 

@@ -114,9 +114,7 @@ def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
     return tables.DEVICES.make(pd.DataFrame({**defaults, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns}))
 
 
-def samples_table(
-    points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]],
-) -> pd.DataFrame:
+def samples_table(points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.float64]]]) -> pd.DataFrame:
     """Return SAMPLES of times and values by rank, GPU and metric, in its order: a sort of all rows would cost more."""
     names = sorted({metric for _, _, metric in points})
     codes = [names.index(metric) for _, _, metric in points]

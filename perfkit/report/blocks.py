@@ -26,11 +26,7 @@ from perfkit.selection import Selection
 from perfkit.workloads.running import TIMINGS
 
 PROFILERS = ("nsys ", "ncu ", "rocprofv3 ", "hpcrun ")  # how a command begins that a step ends with
-WEEKS = {
-    "immediate": "In the next 1 to 2 weeks",
-    "medium-term": "In 1 to 2 months",
-    "long-term": "In 3 to 6 months",
-}
+WEEKS = {"immediate": "In the next 1 to 2 weeks", "medium-term": "In 1 to 2 months", "long-term": "In 3 to 6 months"}
 TILES = """
 .perfkit-verdict { font-size: 1.35rem; line-height: 1.35; font-weight: 600; margin: .3em 0 .7em; max-width: 62ch; }
 .perfkit-tiles { display: flex; flex-wrap: wrap; gap: .6rem; }
