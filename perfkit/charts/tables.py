@@ -279,13 +279,13 @@ def _formatted(
 
 def _of_metrics(seen: pd.DataFrame, made: Sequence[Cells]) -> list[Cells]:
     """Return cells in which each row's numbers have the unit that its metric's name ends in; a column has none."""
-    numeric = [pd.api.types.is_float_dtype(dtype) for dtype in seen.dtypes]
-    places = [at for at, name in enumerate(seen) if "_" not in str(name) and name != "ratio" and numeric[at]]
+    kinds = enumerate(seen.dtypes.items())
+    places = [at for at, (name, kind) in kinds if kind == "float64" and "_" not in str(name) and name != "ratio"]
     for row, metric in enumerate(seen["metric"].astype(str)):
-        own = column(seen.iloc[row, places].astype(float), metric, None)
-        unit_of = re.search(r"\((.+)\)$", own.header) if metric.endswith(("_frac", *LADDERS)) else None
-        for at, cell in zip(places, own.cells, strict=True):
-            made[at].cells[row] = f"{cell} {unit_of[1]}" if unit_of and cell != MISSING else cell
+        if metric.endswith(("_frac", *LADDERS)):
+            own = column(seen.iloc[row, places].astype(float), metric, None)
+            for at, cell in zip(places, own.cells, strict=True):
+                made[at].cells[row] = cell if cell == MISSING else f"{cell} {own.header.rpartition('(')[2][:-1]}"
     return list(made)
 
 

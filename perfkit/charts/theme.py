@@ -118,17 +118,16 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
     colours = [layer.get("encoding", {}).get("color", {}) for one in panels for layer in one.get("layer", [one])]
     names = [str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])]
     if not names:  # a chart of one's own: what stands in its data
-        fields = {colour["field"] for colour in colours if "field" in colour and colour.get("type") == "nominal"}
-        names = [str(row.get(of)) for rows in spec.get("datasets", {}).values() for row in rows for of in fields]
+        fields = {str(colour.get("field")) for colour in colours if colour.get("type") == "nominal"}
+        rows = [row for rows in spec.get("datasets", {}).values() for row in rows if isinstance(row, dict)]
+        names = [str(row.get(field)) for row in rows for field in fields]
     columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
     for own in (colour["legend"] for colour in colours if (colour.get("legend") or {}).get("columns", 0) > columns):
         own["columns"] = columns
     config = spec.get("config", {})
     several = "vconcat" in spec
-    upward = [
-        one.get("encoding", {}).get("y", {}).get("type") for panel in panels for one in panel.get("layer", [panel])
-    ]
-    room = NAMES if {"nominal", "ordinal"} & {*upward} else NUMBERS
+    upward = {one.get("encoding", {}).get("y", {}).get("type") for of in panels for one in of.get("layer", [of])}
+    room = NAMES if {"nominal", "ordinal"} & upward else NUMBERS
     patch = measured(True, room if several else None)
     look = {
         "config": {**config, "legend": {**config.get("legend", {}), "columns": columns}},

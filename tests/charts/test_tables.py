@@ -91,7 +91,7 @@ def test_units_come_from_the_column_name(name: str, values: Any, header: str, ce
 
 
 def test_the_numbers_of_a_metric_have_its_unit() -> None:
-    metrics = {"metric": ["sm_clock_hz", "sm_active_frac", "sm__warps", "power_w"], "missing_frac": [0.0, 0.5, 0, 0]}
+    metrics = {"metric": ["sm_clock_hz", "sm_active_frac", "bytes", "power_w"], "missing_frac": [0.0, 0.5, 0, 0]}
     rows = shown(**metrics, p50=[2.1e8, 0.25, 3.0, np.nan], max=[1.41e9, 1.0, 12.0, np.nan], ratio=[2.0] * 4)
     assert rows[0] == ["metric", "missing (%)", "median", "max", "ratio"]
     medians = ["0.210 GHz", "25.0 %", "3.00", "n/a"]

@@ -165,6 +165,8 @@ def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced()
     own = alt.Chart(rows, width=640).mark_bar().encode(x="a:Q")
     for field, columns in (("b:N", 1), ("c:N", 4)):  # as many names in a row as fit
         assert columns == theme.following(own.encode(color=field).to_dict())["config"]["legend"]["columns"]
+    other = {"datasets": {"a": [1], "b": "x"}, "encoding": {"color": {"field": {"repeat": "layer"}, "type": "nominal"}}}
+    assert 5 == theme.following({"mark": "bar", **other})["config"]["legend"]["columns"]
     narrow = chart.properties(width=200)
     for kept in (chart & narrow, chart | chart, chart.facet("c:N"), chart.encode(row="c:N"), narrow):
         assert theme.following(spec := kept.to_dict()) == spec
