@@ -132,6 +132,7 @@ def test_a_chart_is_shown_under_the_type_jupyterlab_draws_offline() -> None:
 
 def test_the_theme_sets_no_colour_of_text() -> None:
     """JupyterLab's dark theme and the report set the ink; a colour in the specification would win over them."""
+    theme.register()
     with alt.theme.enable("default"):
         plain = theme.nothing("a", "b").to_dict()["config"]
     with alt.theme.enable("perfkit"):
