@@ -1,4 +1,4 @@
-"""Mutants made, loaded by perfkit in worker processes with limits, and judged."""
+"""Mutants made, loaded by perfkit in processes with limits, and judged."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import os
 import random
 import re
 import resource
-import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,6 @@ from fuzz.families import SUMMED, Seed
 LIMITS = {"cpu": 20.0, "memory": 2 * 2**30}  # seconds and bytes, of one mutant
 WALL_SECONDS = 120  # also for what a child process of perfkit does
 RESERVED_BYTES = 3 * 2**30  # of addresses: allocators reserve more than they use
-SERVED = 4000  # mutants by one worker
 EVERY_TABLE = 10  # every n-th mutant also touches the tables that its file does not have
 
 TEN_YEARS_NS = 3660 * 86400 * 10**9
@@ -283,15 +283,11 @@ def _impossible_samples(samples: pd.DataFrame | None) -> Iterator[tuple[str, str
 # The oracle
 
 
-def actual(tables: dict[str, pd.DataFrame], key: str) -> tuple[int, float]:
-    """Rows of a table, or of one metric of SAMPLES, and the sum of its column in SUMMED."""
-    table, _, metric = key.partition("/")
-    frame = tables.get(table)
+def actual(tables: dict[str, pd.DataFrame], name: str) -> tuple[int, float]:
+    """Rows of a table, and the sum of its column in SUMMED."""
+    frame, column = tables.get(name), SUMMED.get(name)
     if frame is None:
         return 0, 0.0
-    if metric:
-        frame = frame[frame["metric"] == metric]
-    column = SUMMED.get(table)
     return len(frame), float(frame[column].sum()) if column else 0.0
 
 
@@ -349,45 +345,76 @@ def _compare_cut(
         outcome.defects["oracle silent cut"] = f"cut within a line, no note; rows now and before: {count}"
 
 
-# Workers
+# Processes
 
 
-def serve(connection: Connection, log: str, limits: dict[str, float]) -> None:
-    os.setsid()
+def _prepare(limits: dict[str, float]) -> None:
+    """Import in a process of the pool what its children need."""
     LIMITS.update(limits)
-    with open(log, "w", buffering=1) as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-        faulthandler.enable(file)
-        faulthandler.register(signal.SIGUSR1, file, all_threads=True)
-        os.environ["PERFKIT_CACHE"] = "off"
-        warnings.simplefilter("ignore")
-        signal.signal(signal.SIGPROF, _too_slow)
-        import perfkit.readers
+    os.environ["PERFKIT_CACHE"] = "off"
+    warnings.simplefilter("ignore")
+    import perfkit.readers
 
-        for name in perfkit.readers.READERS:
-            perfkit.readers.reader(name)
-        connection.send("ready")
-        for task in iter(connection.recv, None):
-            connection.send(_served(*task))
+    for name in perfkit.readers.READERS:
+        perfkit.readers.reader(name)
 
 
-def _served(family: str, number: int) -> Outcome:
-    before, highest = _memory(os.getpid()), _highest()
-    _limit_addresses()
-    folder = Path(tempfile.mkdtemp(prefix="perfkit-fuzz-"))
-    try:
-        outcome = judge(family, number, folder) if family in families.FAMILIES else _judged_path(family)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    peak = _highest()
-    if peak > highest and peak - before > LIMITS["memory"]:
+def _alone(family: str, number: int) -> Outcome:
+    """Judge a mutant in a child process, so that it may die; the log of the child tells where it was."""
+    if family in families.FAMILIES:
+        for seed in families.seeds(family):
+            pristine(family, seed.name)
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory(prefix="perfkit-fuzz-") as folder:
+        child = os.fork()
+        if not child:
+            try:
+                sending.send(_judged(family, number, Path(folder), log))
+            finally:
+                os._exit(1)
+        sending.close()
+        outcome, what = None, "slow"
+        try:
+            if receiving.poll(WALL_SECONDS):
+                outcome = receiving.recv()
+            else:
+                os.kill(child, signal.SIGUSR1)  # it writes into the log where it is
+                time.sleep(0.5)
+        except EOFError:
+            what = "died"
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if outcome:
+            return outcome
+        log.seek(0)
+        told = log.read().decode("utf-8", "replace")[-20_000:]
+    frames = re.findall(r'File "[^"]*/(perfkit/(?!tests/)[^"]+)", line (\d+) in (\S+)', told)
+    place = "{0}:{2}:{1}".format(*frames[0]) if frames else "outside perfkit"
+    what = what if what == "slow" else f"died-signal{-code}" if code < 0 else f"died-exit{code}"
+    return Outcome(family, number, status="died", defects={f"{what} {place}": told[-6000:]})
+
+
+def _judged(family: str, number: int, folder: Path, log: IO[bytes]) -> Outcome:
+    """Judge under limits of memory and time, with what is printed in the log."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(log.fileno(), stream)
+    faulthandler.enable(log)
+    faulthandler.register(signal.SIGUSR1, log, all_threads=True)
+    signal.signal(signal.SIGPROF, _too_slow)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(LIMITS["cpu"] * 1.25) + 1, resource.RLIM_INFINITY))
+    addresses, before = (int(n) * resource.getpagesize() for n in Path("/proc/self/statm").read_text().split()[:2])
+    resource.setrlimit(resource.RLIMIT_AS, (addresses + RESERVED_BYTES, resource.RLIM_INFINITY))
+    outcome = judge(family, number, folder) if family in families.FAMILIES else _judged_path(family)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if peak - before > LIMITS["memory"]:
         outcome.defects.setdefault("memory peak", f"peak of {(peak - before) / 2**30:.1f} GiB above the base")
     return outcome
 
 
 def _judged_path(named: str) -> Outcome:
-    """Judge a file or folder that is no mutant; ``fault:...`` tries the limits of the worker itself."""
+    """Judge a file or folder that is no mutant; ``fault:...`` tries the limits themselves."""
     kind, _, rest = named.partition(":")
     outcome = Outcome(named, 0)
     signal.setitimer(signal.ITIMER_PROF, LIMITS["cpu"])
@@ -407,7 +434,7 @@ def _spin() -> None:
         pass
 
 
-# What a reader must not do, to show that a worker notices it.
+# What a reader must not do, to show that it is noticed.
 FAULTS: dict[str, Any] = {
     "abort": os.abort,
     "spin": _spin,
@@ -421,175 +448,28 @@ def _too_slow(*_: object) -> None:
     raise Slow(f"more than {LIMITS['cpu']} s of CPU")
 
 
-def _limit_addresses() -> None:
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + RESERVED_BYTES, resource.RLIM_INFINITY))
-
-
-def _highest() -> int:
-    """The most memory of this process so far; ru_maxrss begins at that of the process which started it."""
-    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
-
-
-def _memory(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _tree(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return [pid]
-    return [pid, *(inner for child in children for inner in _tree(int(child)))]
-
-
-def _used(pid: int) -> tuple[float, int]:
-    seconds, memory = 0.0, 0
-    for one in _tree(pid):
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            memory += _memory(one)
-        except OSError:
-            continue
-        seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return seconds, memory
-
-
-class Worker:
-    def __init__(self, limits: dict[str, float]) -> None:
-        self.limits = limits
-        self.log = tempfile.NamedTemporaryFile(prefix="perfkit-fuzz-", suffix=".log")  # noqa: SIM115 - lives as long
-        context = multiprocessing.get_context("spawn")
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, self.log.name, limits), daemon=False)
-        self.process.start()
-        other.close()
-        self.task: tuple[str, int] | None = None
-        self.base = (0.0, 0)
-        self.started = 0.0
-        self.served = 0
-
-    def give(self, task: tuple[str, int]) -> None:
-        self.task, self.started, self.served = task, time.monotonic(), self.served + 1
-        if self.served == 1:
-            self.connection.recv()  # it has imported everything
-            self.started = time.monotonic()
-        self.base = _used(self.process.pid or 0)
-        self.connection.send(task)
-
-    def answer(self) -> Outcome | None:
-        """Return the outcome of its mutant if there is one; a dead or endless worker is one."""
-        assert self.task
-        if self.connection.poll():
-            try:
-                outcome: Outcome = self.connection.recv()
-            except (EOFError, ConnectionResetError):
-                return self._dead()
-            self.task = None
-            return outcome
-        if not self.process.is_alive():
-            return self._dead()
-        return self._over_limit()
-
-    def _dead(self) -> Outcome:
-        self.process.join(5)
-        code = self.process.exitcode or 0
-        what = f"died-signal{-code}" if code < 0 else f"died-exit{code}"
-        return self._failed(what)
-
-    def _over_limit(self) -> Outcome | None:
-        if time.monotonic() - self.started < 1:
-            return None
-        seconds, memory = (now - before for now, before in zip(_used(self.process.pid or 0), self.base, strict=True))
-        over = "memory" if memory > self.limits["memory"] * 1.25 else ""
-        over = over or (
-            "slow" if seconds > self.limits["cpu"] * 1.25 or time.monotonic() - self.started > WALL_SECONDS else ""
-        )
-        if not over:
-            return None
-        os.kill(self.process.pid or 0, signal.SIGUSR1)  # writes where it is into the log
-        time.sleep(0.5)
-        return self._failed(over)
-
-    def _failed(self, what: str) -> Outcome:
-        assert self.task
-        told = Path(self.log.name).read_text("utf-8", "replace")[-20_000:]
-        frames = re.findall(r'File "[^"]*/(perfkit/(?!tests/)[^"]+)", line (\d+) in (\S+)', told)
-        place = "{0}:{2}:{1}".format(*frames[0]) if frames else "outside perfkit"
-        outcome = Outcome(*self.task, defects={f"{what} {place}": told[-6000:]})
-        outcome.status = "died"
-        self.task = None
-        return outcome
-
-    def stop(self) -> None:
-        if self.process.is_alive() and self.process.pid:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                self.process.kill()
-        self.process.join(10)
-        self.connection.close()
-        self.log.close()
-
-
 class Pool:
-    """Workers that judge mutants; one that died is replaced."""
+    """Processes that judge mutants, each in a child of its own."""
 
     def __init__(self, workers: int = 1, **limits: float) -> None:
-        self._limits = LIMITS | limits
-        self._workers = [self._new() for _ in range(workers)]
-
-    def _new(self) -> Worker:
-        return Worker(self._limits)
+        context = multiprocessing.get_context("spawn")
+        self._executor = ProcessPoolExecutor(workers, context, _prepare, (LIMITS | limits,))
+        self._ahead = 2 * workers
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.stop()
+        self._executor.shutdown(cancel_futures=True)
 
     def outcomes(self, tasks: Iterable[tuple[str, int]]) -> Iterator[Outcome]:
-        waiting = iter(tasks)
-        while self._hand_out(waiting):
-            wait([worker.connection for worker in self._workers if worker.task], 0.1)
-            for i, worker in enumerate(self._workers):
-                outcome = worker.answer() if worker.task else None
-                if outcome and outcome.status == "died":
-                    worker.stop()
-                    self._workers[i] = self._new()
-                    yield self._confirmed(i, outcome)
-                elif outcome:
-                    if any(group.startswith("memory") for group in outcome.defects):
-                        worker.served = SERVED  # its peak hides those of the next
-                    yield outcome
-
-    def _hand_out(self, waiting: Iterator[tuple[str, int]]) -> bool:
-        for i, worker in enumerate(self._workers):
-            if not worker.task:
-                task = next(waiting, None)
-                if task is None:
-                    break
-                if worker.served >= SERVED:
-                    worker.stop()
-                    self._workers[i] = self._new()
-                self._workers[i].give(task)
-        return any(worker.task for worker in self._workers)
-
-    def _confirmed(self, i: int, died: Outcome) -> Outcome:
-        """Judge a mutant of which a worker died in a fresh one: it may have died of an earlier mutant's work."""
-        worker, again = self._workers[i], None
-        worker.give((died.family, died.number))
-        while again is None:
-            wait([worker.connection], 0.1)
-            again = worker.answer()
-        if again.status == "died":
-            worker.stop()
-            self._workers[i] = self._new()
-            return again
-        died.defects = {f"not alone: {group}": detail for group, detail in died.defects.items()}
-        return died
+        given: deque[Future[Outcome]] = deque()
+        for task in tasks:
+            given.append(self._executor.submit(_alone, *task))
+            if len(given) > self._ahead:
+                yield given.popleft().result()
+        for future in given:
+            yield future.result()
 
 
 def tasks(names: Iterable[str], first: int = 0) -> Iterator[tuple[str, int]]:

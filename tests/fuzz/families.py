@@ -1,10 +1,9 @@
-"""The 22 families of files: small seeds, the mutators that fit them, and an oracle that reads them without perfkit.
+"""The 22 families of files: small seeds, and the mutators that fit them; of timelines, an oracle without perfkit.
 
-An oracle returns per table (or ``SAMPLES/metric``) the number of rows that a file states and the sum of one column;
-it returns nothing where it cannot judge.
+An oracle returns per table the number of rows that a file states and the sum of one column; it returns nothing where it
+cannot judge.
 """
 
-import csv
 import gzip
 import io
 import json
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,11 +37,7 @@ from readers import (
 Counts = dict[str, tuple[int, float | None]]
 Oracle = Callable[[Path], Counts]
 
-SUMMED = {
-    **dict.fromkeys(("KERNELS", "API_CALLS", "OS_CALLS", "OPS", "PYTHON_CALLS"), "dur_ns"),
-    **dict.fromkeys(("COPIES", "COLLECTIVES"), "bytes"),
-    "SAMPLES": "value",
-}
+SUMMED = dict.fromkeys(("KERNELS", "API_CALLS", "OS_CALLS", "OPS", "PYTHON_CALLS"), "dur_ns") | {"COPIES": "bytes"}
 TEXT_BYTES = 24_000  # of a log; a longer one is cut at an end of a line
 EVENTS = 160  # of a trace
 ROWS = 120  # of a table of an nsys export
@@ -329,9 +323,6 @@ def _torch_gz(work: Path) -> Iterator[Seed]:
 
 # Oracles: how many rows a file states, read without perfkit
 
-PLAIN = re.compile(r"-?\d+(\.\d+)?")
-NOTHING = ("", "-", "N/A", "[N/A]", "[Not Supported]", "Not Supported")
-
 
 class Unjudged(Exception):
     """The oracle cannot say what the file states."""
@@ -344,259 +335,10 @@ def counts(family: str, path: Path) -> Counts | None:
         return None
     try:
         return oracle(path)
-    except (Unjudged, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+    except (Unjudged, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError):
         return None
-    except (csv.Error, sqlite3.Error, ElementTree.ParseError, pa.ArrowException):
+    except (sqlite3.Error, pa.ArrowException):
         return None
-
-
-def _lines(path: Path) -> list[str]:
-    data = path.read_bytes()
-    if b"\0" in data or b"\r" in data or not data.endswith(b"\n"):
-        raise Unjudged
-    return data.decode("utf-8").split("\n")
-
-
-def _reading(cell: str) -> float | None:
-    if PLAIN.fullmatch(cell) and cell.isascii() and len(cell) < 16:
-        return float(cell)
-    if cell in NOTHING:
-        return None
-    raise Unjudged
-
-
-class _Tally:
-    """Counts and sums by key; a key that was met with something unclear is left out."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.sums: Counter[str] = Counter()  # type: ignore[type-arg]
-        self.unclear: set[str] = set()
-
-    def add(self, key: str, value: float | None, scale: float = 1.0) -> None:
-        self.counts[key] += 1
-        self.sums[key] += 0 if value is None else value * scale
-
-    def cell(self, key: str, cell: str, scale: float = 1.0) -> None:
-        try:
-            value = _reading(cell)
-        except Unjudged:
-            self.unclear.add(key)
-            return
-        if value is not None:
-            self.add(key, value, scale)
-
-    def result(self, keys: Iterable[str]) -> Counts:
-        return {key: (self.counts[key], self.sums[key]) for key in keys if key not in self.unclear}
-
-
-DMON = {"pwr": ("power_w", 1.0), "sm": ("gpu_busy_frac", 0.01), "gtemp": ("temperature_c", 1.0)}
-DCGM_DMON = {
-    "POWER": ("power_w", 1.0),
-    "SMACT": ("sm_active_frac", 1.0),
-    "TENSO": ("tensor_active_frac", 1.0),
-    "GPUTL": ("gpu_busy_frac", 0.01),
-}
-EXPORTED = {
-    "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0),
-    "DCGM_FI_DEV_GPU_UTIL": ("gpu_busy_frac", 0.01),
-    "DCGM_FI_PROF_SM_ACTIVE": ("sm_active_frac", 1.0),
-    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
-}
-QUERIED = {
-    "power.draw [W]": ("power_w", 1.0),
-    "utilization.gpu [%]": ("gpu_busy_frac", 0.01),
-    "temperature.gpu": ("temperature_c", 1.0),
-}
-
-
-def _keys(names: dict[str, tuple[str, float]]) -> list[str]:
-    return [f"SAMPLES/{metric}" for metric, _ in names.values()]
-
-
-def _of_columns(path: Path, names: dict[str, tuple[str, float]], begin: str, first: int) -> Counts:
-    """A log of columns whose header begins with a word; its rows begin with so many other cells."""
-    tally, header = _Tally(), []
-    for line in filter(str.strip, _lines(path)):
-        words = line.replace("#", " ").split()
-        if "gpu" == begin and line.startswith("#"):
-            if any("," in word for word in words):  # perfkit reads commas as spaces
-                raise Unjudged
-            header = words if begin in words else header
-        elif words[:1] == [begin]:
-            header = words[1:]
-        elif words != ["ID"]:
-            cells = words[first:]
-            if (first and words[0] != "GPU") or len(cells) != len(header) or len(set(header)) < len(header):
-                raise Unjudged
-            for name, cell in zip(header, cells, strict=True):
-                if name in names:
-                    tally.cell(f"SAMPLES/{names[name][0]}", cell, names[name][1])
-    return tally.result(_keys(names))
-
-
-def _of_smi_dmon(path: Path) -> Counts:
-    return _of_columns(path, DMON, "gpu", 0)
-
-
-def _of_dcgm_dmon(path: Path) -> Counts:
-    return _of_columns(path, DCGM_DMON, "Entity", 2)
-
-
-def _of_prom(path: Path) -> Counts:
-    tally, seen = _Tally(), set()
-    for line in _lines(path):
-        found = re.fullmatch(r"([A-Z_a-z]+)\{[^{}]*\} (\S+)( \d{13})?", line)
-        if not found and line.strip() and not line.startswith("#"):
-            raise Unjudged
-        if found and found[1] in EXPORTED:
-            series = line.split("} ")[0]
-            if series in seen:
-                raise Unjudged
-            seen.add(series)
-            tally.cell(f"SAMPLES/{EXPORTED[found[1]][0]}", found[2], EXPORTED[found[1]][1])
-    return tally.result(_keys(EXPORTED))
-
-
-def _of_answer(path: Path) -> Counts:
-    tally, seen = _Tally(), set()
-    for series in json.loads(path.read_bytes())["data"]["result"]:
-        if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
-            raise Unjudged
-        if str(series["metric"]) in seen:
-            raise Unjudged
-        seen.add(str(series["metric"]))
-        name = series["metric"].get("__name__")
-        if isinstance(name, str) and name in EXPORTED:
-            metric, scale = EXPORTED[name]
-            if len({str(point[0]) for point in series["values"]}) < len(series["values"]):
-                raise Unjudged
-            for point in series["values"]:
-                if not (isinstance(point, list) and len(point) == 2 and isinstance(point[1], str)):
-                    raise Unjudged
-                tally.cell(f"SAMPLES/{metric}", "N/A" if point[1] == "NaN" else point[1], scale)
-    return tally.result(_keys(EXPORTED))
-
-
-def _of_smi_query(path: Path) -> Counts:
-    rows = list(csv.reader(_lines(path)[:-1], skipinitialspace=True, strict=True))
-    header = [name.strip() for name in rows[0]]
-    if len(set(header)) < len(header) or any(len(row) != len(header) for row in rows):
-        raise Unjudged
-    tally = _Tally()
-    for row in rows[1:]:
-        for name, cell in zip(header, row, strict=True):
-            if name in QUERIED:
-                bare = re.sub(r" (W|%)$", "", cell.strip())
-                tally.cell(f"SAMPLES/{QUERIED[name][0]}", bare, QUERIED[name][1])
-    return tally.result(f"SAMPLES/{metric}" for name, (metric, _) in QUERIED.items() if name in header)
-
-
-def _of_smi_q_text(path: Path) -> Counts:
-    text = _lines(path)
-    gpus = Counter(line for line in text if re.match(r"GPU +[0-9A-F]+:", line))
-    listings = sum("NVSMI LOG" in line for line in text)
-    is_whole = all(re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line) for line in gpus)
-    if not is_whole or set(gpus.values()) != {listings}:
-        raise Unjudged  # a GPU is not there once in each listing
-    attached = {line.partition(":")[2].strip() for line in text if line.startswith("Attached GPUs")}
-    if attached - {str(len(gpus))}:
-        raise Unjudged  # the file states another number itself: the line of a GPU is damaged
-    return {"DEVICES": (len(gpus), None)}
-
-
-def _of_smi_xml(path: Path) -> Counts:
-    root = ElementTree.fromstring(path.read_bytes())
-    gpus = root.findall("gpu")
-    if root.tag != "nvidia_smi_log" or len({gpu.get("id") for gpu in gpus}) < len(gpus):
-        raise Unjudged
-    return {"DEVICES": (len(gpus), None)}
-
-
-def _of_rocm(path: Path) -> Counts:
-    found = json.loads(path.read_bytes())
-    cards = [key for key in found if re.fullmatch(r"card\d+", key) and isinstance(found[key], dict)]
-    return {"DEVICES": (len(cards), None)}
-
-
-BENCHMARK_ROW = re.compile(r"\s*(\d+)\s+\d+\s+[a-z]\w+(?:\s+(?:[a-z]+|none))?(?:\s+-?\d+)?((?:\s+[-\d.e+N/A]+){8})\s*")
-
-
-def _of_nccl_tests(path: Path) -> Counts:
-    tally, seen = _Tally(), set()
-    for line in _lines(path):
-        found = BENCHMARK_ROW.fullmatch(line)
-        if not found and re.match(r"(\[[\d,]+\]<stdout>:)?\s*\d+\s+\d+\s", line):
-            raise Unjudged  # a damaged row, or one that mpirun marked with its process
-        if found:
-            if line in seen:
-                raise Unjudged  # several processes may print the same
-            seen.add(line)
-            cells = found[2].split()
-            for time in (cells[0], cells[4]):
-                if _reading(time) is None:
-                    raise Unjudged
-                tally.add("COLLECTIVES", float(found[1]))
-    return tally.result(["COLLECTIVES"])
-
-
-def _of_nccl_json(path: Path) -> Counts:
-    tally = _Tally()
-    for result in json.loads(path.read_bytes())["results"]:
-        if not isinstance(result, dict):
-            raise Unjudged
-        for half in ("out_of_place", "in_place"):
-            if result.get(half) is not None:
-                size = result.get("size")
-                tally.add("COLLECTIVES", size if type(size) is int else None)
-                if type(size) is not int or not 0 <= size < 2**53:
-                    raise Unjudged
-    return tally.result(["COLLECTIVES"])
-
-
-def _of_nccl_log(path: Path) -> Counts:
-    begin = r"\S+:\d+:\d+ \[\d{1,4}\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ "
-    begin += r"sendbuff \S+ recvbuff \S+ "
-    call = re.compile(begin + r"count \d{1,12} datatype [0-9] op \d root \d comm \S+ \[nranks=\d{1,6}\] stream \S+")
-    calls = [bool(call.fullmatch(line)) for line in _lines(path) if "opCount" in line]
-    if not all(calls):
-        raise Unjudged
-    return {"COLLECTIVES": (len(calls), None)}
-
-
-ITERATION = re.compile(r".* iteration +\d+/ +\d+ \|( [^|:]+: +[^|]+ \|)+\s*")
-
-
-def _of_megatron(path: Path) -> Counts:
-    tally, seen = _Tally(), set()
-    for line in _lines(path):
-        if "elapsed" not in line and "iteration " not in line:
-            continue
-        found = re.search(r" elapsed time per iteration \(ms\): ([^|]*) \|", line)
-        if not found or not ITERATION.fullmatch(line) or line.count("elapsed") > 1:
-            raise Unjudged
-        said = line[line.index(" iteration ") :]
-        if said not in seen:  # several ranks may print it
-            seen.add(said)
-            tally.cell("SAMPLES/iteration_ns", found[1].strip(), 1e6)
-    return tally.result(["SAMPLES/iteration_ns"])
-
-
-def _of_ncu_csv(path: Path) -> Counts:
-    parts = _lines(path)
-    first = next((i for i, line in enumerate(parts) if line.startswith('"ID",')), None)
-    if first is None or sum(line.startswith('"ID",') for line in parts) > 1:
-        raise Unjudged
-    header, *rows = csv.reader((f"{line}\n" for line in parts[first:-1]), strict=True)
-    if not rows or any(len(row) < 10 or not (row[0].isdigit() or not row[0]) for row in rows):
-        raise Unjudged
-    is_raw = "Metric Name" not in header
-    ids = [tuple(row[:4]) for row in rows if row[0]]  # and the process and host
-    if is_raw and (len(set(ids)) < len(ids) or rows[0][0]):
-        raise Unjudged
-    if len(set(ids)) > len({each[0] for each in ids}):
-        raise Unjudged  # rows of one number that name several hosts: of one launch with a changed cell, or of two
-    return {"LAUNCHES": (len(set(ids)), None)}
 
 
 NSYS = {
@@ -671,7 +413,8 @@ def _of_torch(path: Path) -> Counts:
     trace = json.loads(data, object_pairs_hook=_once)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise Unjudged
-    tally = _Tally()
+    rows: Counter[str] = Counter()
+    summed: Counter[str] = Counter()
     unsummed = {"COPIES"}
     for event in trace["traceEvents"]:
         if not isinstance(event, dict):
@@ -680,10 +423,10 @@ def _of_torch(path: Path) -> Counts:
         if kind:
             dur = event.get("dur")
             is_number = isinstance(dur, (int, float)) and not isinstance(dur, bool) and 0 <= dur < 1e12
-            tally.add(kind, round(dur * 1000) if is_number else None)
+            rows[kind] += 1
+            summed[kind] += round(dur * 1000) if is_number else 0
             unsummed |= set() if is_number else {kind}
-    found = tally.result(set(CATEGORIES.values()))
-    return {key: (rows, None if key in unsummed else total) for key, (rows, total) in found.items()}
+    return {kind: (rows[kind], None if kind in unsummed else summed[kind]) for kind in CATEGORIES.values()}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -732,20 +475,20 @@ def seeds(family: str) -> tuple[Seed, ...]:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("dcgm_dmon", TEXT, lambda w: [dcgm_files.dmon(w / "dmon.txt", *dcgm_files.ticks(8))], _of_dcgm_dmon),
-        Family("dcgm_prom", TEXT, _dcgm_prom, _of_prom),
-        Family("prom_answer", JSON, _prom_answer, _of_answer),
-        Family("smi_dmon", TEXT, _smi_dmon, _of_smi_dmon),
-        Family("smi_query", TEXT, lambda w: [smi_files.query(w / "query.csv", *smi_files.moments(12))], _of_smi_query),
-        Family("smi_q_text", TEXT, _smi_q_text, _of_smi_q_text),
-        Family("smi_xml", TEXT, _smi_xml, _of_smi_xml),
-        Family("rocm", JSON, _rocm, _of_rocm),
-        Family("nccl_tests", TEXT, _nccl_tests, _of_nccl_tests),
-        Family("nccl_json", JSON, _nccl_json, _of_nccl_json),
-        Family("nccl_log", TEXT, lambda w: [nccl_files.sample(w / "rank0.log")], _of_nccl_log),
-        Family("megatron", TEXT, _megatron, _of_megatron),
+        Family("dcgm_dmon", TEXT, lambda w: [dcgm_files.dmon(w / "dmon.txt", *dcgm_files.ticks(8))]),
+        Family("dcgm_prom", TEXT, _dcgm_prom),
+        Family("prom_answer", JSON, _prom_answer),
+        Family("smi_dmon", TEXT, _smi_dmon),
+        Family("smi_query", TEXT, lambda w: [smi_files.query(w / "query.csv", *smi_files.moments(12))]),
+        Family("smi_q_text", TEXT, _smi_q_text),
+        Family("smi_xml", TEXT, _smi_xml),
+        Family("rocm", JSON, _rocm),
+        Family("nccl_tests", TEXT, _nccl_tests),
+        Family("nccl_json", JSON, _nccl_json),
+        Family("nccl_log", TEXT, lambda w: [nccl_files.sample(w / "rank0.log")]),
+        Family("megatron", TEXT, _megatron),
         Family("deepspeed", TEXT, lambda w: [deepspeed_files.written(w / "report.txt", deepspeed_files.report())]),
-        Family("ncu_csv", TEXT, _ncu_csv, _of_ncu_csv),
+        Family("ncu_csv", TEXT, _ncu_csv),
         Family("ncu_rep", {"binary": 100}, lambda w: [ncu_files.report(w / "report.ncu-rep")], share=0.15),
         Family("nsys_sqlite", {"sql": 65, "binary": 35}, _exports, _of_nsys_sqlite, share=1.5),
         Family("nsys_pq", FOLDER, _nsys_pq, _of_nsys_folder),
