@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from threading import Lock
 from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
@@ -107,7 +106,7 @@ class Server:
             self._lines = ours.makefile("rw", encoding="ascii")
         self._lines.write(json.dumps([*runs]) + "\n")
         self._lines.flush()
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def fork(self, arguments: list[str], cwd: str, env: dict[str, str]) -> Forked | None:
         """Return a new kernel; None if none can be forked."""
@@ -147,7 +146,7 @@ class Forked:
 
     def __init__(self, pid: int, ending: Callable[[int], int | None]) -> None:
         self.pid, self._ending = pid, ending
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -278,7 +277,7 @@ class _Kernels:
     """The processes of a report's kernels, by notebook, and on Linux the server that forks them."""
 
     def __init__(self, modules: Iterable[str], runs: Iterable[dict[str, Any]]) -> None:
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._processes: dict[str, Process] = {}
         self._is_over = False
         self._server = Server(modules, runs) if sys.platform == "linux" else None
@@ -422,7 +421,9 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
         warnings.filterwarnings("ignore", category=UserWarning, module="papermill")
         try:
-            return dict(zip(names, pool.map(one, names), strict=True))
+            executed = pool.map(one, names)
+            import_module("nbconvert")  # the pages need it; a core is idle while the runs are prepared
+            return dict(zip(names, executed, strict=True))
         finally:
             kernels.end()
 
