@@ -18,6 +18,7 @@ SIDES = {"before": KIND_COLOURS["idle"], "after": KIND_COLOURS["computation"]}
 VERDICT_COLOURS = {
     "better": KIND_COLOURS["computation"],
     "worse": KIND_COLOURS["communication"],
+    "too small to matter": "#606060",
     "no difference seen": "#808080",
     "changed": KIND_COLOURS["other_kernels"],
     "changed, not tested": CAUSE_COLOURS["host_wait"],

@@ -6,6 +6,7 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
+from perfkit.analysis.compare.pairs import SAME
 from perfkit.analysis.compare.resampling import (
     BETTER,
     CHANGED,
@@ -13,6 +14,7 @@ from perfkit.analysis.compare.resampling import (
     MATTERS,
     NEW,
     SEVERAL,
+    SMALL,
     TOLERANCE,
     UNKNOWN,
     UNSEEN,
@@ -31,13 +33,14 @@ WITHIN = (
     "The interval covers differences between steps, not between runs of one program. "
     f"To include these, record {SEVERAL} repeats of each run"
 )
-ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
+ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, SMALL, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
 TESTED = f"95 % interval {100 * MATTERS:g} % away from 1 (Politis, Romano 1992)"
 NAME = 30  # characters of a kernel's in the table
 DECIDED = {BETTER: "Keep it; look for the next bottleneck", WORSE: "Undo it", UNSEEN: "Record more steps, or undo it"}
+KERNEL = "Look at it in 3_system; with counters, in 4_kernels"
 COMPARABLE = "Record runs whose steps do the same work"
 PARTS = {
     "idle": "See in 3_system why the GPU waits",
@@ -164,7 +167,7 @@ def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
     rows = side_rows(found)
     first = rows[rows["id"].str.startswith(STEP)], rows[rows["id"].str.startswith(PART)]
     rest = rows.drop(index=[*first[0].index, *first[1].index])
-    rest = rest[~rest["verdict"].isin([UNSEEN, UNKNOWN])]
+    rest = rest[~rest["verdict"].isin([SMALL, UNSEEN, UNKNOWN])]
     return pd.concat([*first, rest.head(max(most - sum(map(len, first)), 0))], ignore_index=True)
 
 
@@ -203,7 +206,8 @@ def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
         )
     for row in found.parts.assign(size=found.parts["difference_ns"].abs()).nlargest(1, "size").to_dict("records"):
         moved = f"{row['part']}: {duration(row['before_ns'])} before, {duration(row['after_ns'])} after"
-        yield "Which part of a step changed most?", moved, TESTED, row["verdict"], PARTS.get(row["part"], "")
+        step = PARTS.get(row["part"], "") if row["verdict"] in (BETTER, WORSE) else ""
+        yield "Which part of a step changed most?", moved, TESTED, row["verdict"], step
 
 
 def _decided_kernels(found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -211,7 +215,7 @@ def _decided_kernels(found: Comparison) -> Iterator[tuple[str, ...]]:
     for row in largest.to_dict("records"):
         times = f"{duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
         moved = f"{elided(row['name'], NAME)}: {times}"
-        step = "Look for the new kernel of its family" if row["status"] == GONE else "Open its dossier in 4_kernels"
+        step = {GONE: "Look for the new kernel of its family", SAME: ""}.get(row["status"], KERNEL)
         threshold = f"{100 * TOLERANCE:g} % of time or count (convention)"
         yield "Which kernel changed most?", moved, threshold, row["status"], step
 
@@ -221,18 +225,11 @@ def sample_rows(found: Comparison) -> pd.DataFrame:
 
     Columns `metric`, `before`, `after`: text, "none" where it was not sampled; `ratio` float64, after over before.
     """
-    table = found.samples
-    sampled = table[table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
-    rows = [
-        (
-            metric.removesuffix(_suffix(metric)).replace("_", " "),
-            _in_unit(metric, before),
-            _in_unit(metric, after),
-            ratio,
-        )
-        for metric, before, after, ratio in zip(*(sampled[name] for name in ("metric", *SIDES, "ratio")), strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["metric", "before", "after", "ratio"])
+    sampled = found.samples[found.samples[[*SIDES]].fillna(0).ne(0).any(axis=1)]
+    metrics = [str(metric) for metric in sampled["metric"]]
+    told = {side: [*map(_in_unit, metrics, sampled[side])] for side in SIDES}
+    named = [metric.removesuffix(_suffix(metric)).replace("_", " ") for metric in metrics]
+    return pd.DataFrame({"metric": named, **told, "ratio": sampled["ratio"].to_numpy()})
 
 
 def _suffix(metric: str) -> str:

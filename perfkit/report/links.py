@@ -164,7 +164,8 @@ class _Trail:
     def back(self, anchor: str) -> str:
         """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
         figures = self.led[anchor].values()
-        back = [f'<a href="index.html#{led.anchor}">{escape(led.known.label)}</a>' for led in figures if led.anchor]
+        labels = {led.known.label: led.anchor for led in figures if led.anchor}
+        back = [f'<a href="index.html#{anchor}">{escape(label)}</a>' for label, anchor in labels.items()]
         files = {path: table for led in figures for table, path in led.files.items()}  # a file may have two names
         data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for path, name in files.items()]
         parts = [f"↑ In the summary: {several(back, MOST)}"] if back else []

@@ -59,7 +59,7 @@ def test_an_interval_decides() -> None:
     for ends, verdict in (((0.6, 1.1), SAME), ((0.75, 0.85), "better"), ((math.nan, math.nan), "cannot tell")):
         assert [verdict] == said(*pair, intervals={"step_median_ns": ends})
     pair, known = [table(("part_idle_ns", ns, "ns")) for ns in (1000, 2000)], {"part_idle_ns": (1.9, 2.1)}
-    for least, verdict in ((0.0, "worse"), (5000.0, SAME)):
+    for least, verdict in ((0.0, "worse"), (5000.0, "too small to matter")):
         assert [verdict] == said(*pair, intervals=known, least={"part_idle_ns": least})
 
 
@@ -303,7 +303,7 @@ def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
     found = compare.parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
     assert {"computation": SAME, "idle": "better"} == found["verdict"].astype(str).to_dict()
     assert [100, 50, -50, 0.5] == found.loc["idle", ["before_ns", "after_ns", "difference_ns", "ratio"]].tolist()
-    for computing, said in ((1000.0, SAME), (11.0, "worse")):
+    for computing, said in ((1000.0, "too small to matter"), (11.0, "worse")):
         pair = (of_idle(*[idle] * 9, computation_ns=computing) for idle in (1, 2))
         assert said == compare.parts(*pair).set_index("part").loc["idle", "verdict"]
 

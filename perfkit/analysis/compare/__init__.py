@@ -23,7 +23,7 @@ import pandas as pd
 from perfkit.analysis import monitoring, timeline
 from perfkit.analysis.compare import resampling
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
-from perfkit.analysis.compare.resampling import FEWEST, MATTERS, TOLERANCE, of_interval
+from perfkit.analysis.compare.resampling import FEWEST, LITTLE, MATTERS, TOLERANCE, UNSEEN, of_interval
 from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge
 from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
@@ -128,7 +128,7 @@ COMPARED_FIGURES = Table(
         Column("ratio_low", "float64", "lower end of its interval; NaN: none is known"),
         Column("ratio_high", "float64", "upper end of its interval; NaN: none is known"),
         Column("better", "category", "which way is better: lower, higher, or missing for neither"),
-        Column("verdict", "category", "better, worse, no difference seen, cannot tell, changed (untested), new, gone"),
+        Column("verdict", "category", "one of `resampling.VERDICTS`"),
         Column("definition", "string", "what it means"),
         Column("source", "string", "table and analysis it comes from"),
     ),
@@ -187,8 +187,8 @@ def figures(
             verdict = resampling.of_values(was, now, better=way, unit=unit, matters=tolerance)
             verdicts.append(resampling.UNTESTED if verdict in (resampling.BETTER, resampling.WORSE) else verdict)
         else:
-            seen = abs(now - was) >= at_least
-            verdicts.append(of_interval(*end, better=way, matters=matters) if seen else resampling.UNSEEN)
+            verdict = of_interval(*end, better=way, matters=matters)
+            verdicts.append(verdict if abs(now - was) >= at_least else LITTLE.get(verdict, UNSEEN))
     return COMPARED_FIGURES.make(table.assign(verdict=verdicts))
 
 
@@ -252,7 +252,7 @@ def parts(
 
     Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
     up: the differences of all parts sum to that of the mean step of a GPU. A part must also move by the share `matters`
-    of the step before, since less hardly moves the step. `ratio` is NaN for what was 0 before. There is no row where a
+    of the step before; less is "too small to matter". `ratio` is NaN for what was 0 before. There is no row where a
     side has no steps.
     """
     old, new = ([one for one in resampling.listed(side) if len(STEP_PARTS.check(one))] for side in (before, after))
@@ -265,7 +265,7 @@ def parts(
         was, now = ([frame[f"{name}_ns"].to_numpy(np.float64) for frame in side] for side in (old, new))
         row = resampling.compared(resampling.ratio(was, now, how), "_ns", matters)
         if abs(row["difference_ns"]) < matters * step_ns:
-            row["verdict"] = resampling.UNSEEN
+            row["verdict"] = LITTLE.get(row["verdict"], UNSEEN)
         rows += [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
     return PARTS.make(pd.DataFrame(rows, columns=PARTS.column_names))
 

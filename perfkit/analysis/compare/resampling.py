@@ -34,8 +34,9 @@ SEVERAL = 3  # runs from which on the runs are what is resampled
 FEWEST_BLOCKS, MOST_BLOCKS = 4, 512
 MOST_ALIKE = 0.97  # autocorrelation; beyond it no block of a finite series is long enough
 BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
-CHANGED, UNTESTED, NEW, GONE = "changed", "changed, not tested", "new", "gone"
-VERDICTS = (BETTER, WORSE, UNSEEN, UNKNOWN, CHANGED, UNTESTED, NEW, GONE)
+CHANGED, UNTESTED, NEW, GONE, SMALL = "changed", "changed, not tested", "new", "gone", "too small to matter"
+VERDICTS = (BETTER, WORSE, SMALL, UNSEEN, UNKNOWN, CHANGED, UNTESTED, NEW, GONE)
+LITTLE = {BETTER: SMALL, WORSE: SMALL}  # the verdict on a difference below what matters of a step; else UNSEEN
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known
 POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
@@ -100,7 +101,7 @@ DIRECTIONS: tuple[tuple[str, str], ...] = (
     *((name, "higher") for name in ("log_gpu_busy_frac", "log_*_active_frac", "log_sm_occupancy_frac")),
 )
 Frames = pd.DataFrame | Sequence[pd.DataFrame]
-VERDICT = Column("verdict", "category", "better, worse, no difference seen or cannot tell")
+VERDICT = Column("verdict", "category", "better, worse, too small to matter, no difference seen or cannot tell")
 RATIO = Column("ratio", "float64", "after over before")
 LOW = Column("ratio_low", "float64", "lower end of the ratio's interval; NaN: too few values")
 HIGH = Column("ratio_high", "float64", "upper end of the ratio's interval; NaN: too few values")
