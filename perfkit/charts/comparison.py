@@ -78,7 +78,7 @@ def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
     sides = [pair.assign(side=side, time=t / scale.size, told=t.map(duration), words="") for side, t in times.items()]
     drawn = pd.concat([sides[0], sides[1].assign(words=differences)], ignore_index=True)
     room = alt.Scale(domain=[0, 1.6 * float(drawn["time"].max()) or 1], nice=False)
-    length = alt.X("time:Q", title=f"kernel time per {per} ({scale.symbol})", scale=room)
+    length = alt.X("time:Q", title=f"kernel time per {per} ({scale.symbol})", scale=room, axis=alt.Axis(tickCount=8))
     place = alt.Y("label:N", title=None, sort=labels)
     beside = alt.YOffset("side:N", sort=list(SIDES), scale=alt.Scale(paddingInner=0.1))
     shown = hover(("label", "family"), "side", ("told", "time"))

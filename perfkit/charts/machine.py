@@ -230,7 +230,7 @@ def _iterations_title(rows: pd.DataFrame) -> str:
 def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     data, logs = inline(drawn.drop(columns="symbol")), drawn["log"].unique().tolist()
     since = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
-    x = alt.X("time:Q", title=since, scale=alt.Scale(nice=False))
+    x = alt.X("time:Q", title=since, scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8))
     y = alt.Y("median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True))
     shades = alt.Scale(domain=logs, range=list(COLOURS[: len(logs)]))
     colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)

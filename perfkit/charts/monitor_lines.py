@@ -93,7 +93,7 @@ def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, fl
     drawn = rows[rows["label"].isin(gpus)]
     present = [metric for metric in NAMES if (drawn["metric"] == metric).any()]
     channels = {metric: _channels(metric, gpus, window, time, tops[metric]) for metric in present}
-    channels[present[-1]].x["axis"] = {}
+    channels[present[-1]].x["axis"] = {"tickCount": 8}
     length = f"{duration(window[1] - window[0])} of the log"
     return {
         "$schema": alt.SCHEMA_URL,
@@ -110,7 +110,7 @@ def _channels(metric: str, gpus: list[str], window: tuple[int, int], time: Unit,
     scale = unit(top, next(ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)))
     highest = 100 if scale.symbol == "%" else 1.05 * top / scale.size or 1
     ends = [edge / time.size for edge in window]
-    across = {"labels": False, "title": None}
+    across = {"labels": False, "title": None, "tickCount": 8}
     since = f"time since the start of the capture ({time.symbol})"
     up = {"tickCount": 3, "minExtent": 48}
     shades = {"domain": gpus, "range": list(COLOURS[: len(gpus)])}

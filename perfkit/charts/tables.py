@@ -25,7 +25,7 @@ from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, pe
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
-_COMMAND = re.compile("`[^`]+`")  # in a sentence that says what to record
+_COMMAND = re.compile("`([^`]+)`")  # in a sentence that says what to record
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
 
 
@@ -205,10 +205,9 @@ def _numeric(values: pd.Series) -> bool:
 # Words of column names that a reader would have to guess.
 _WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu")}
 _WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p5": "5th percentile"}
-_WORDS |= {"p50": "median", "p95": "95th percentile"}
-_WORDS |= {"dtype": "number format", "gpus": "GPUs", "python": "Python", "entry": "entry point", "how": "found by"}
-_WORDS |= {"means": "what the warps wait for", "helps": "usual remedy", "instead": "use instead"}
-_WORDS |= {"detail": "cause in detail", "times_mean": "times the mean"}
+_WORDS |= {"p50": "median", "p95": "95th percentile", "dtype": "number format", "gpus": "GPUs", "python": "Python"}
+_WORDS |= {"entry": "entry point", "how": "found by", "means": "what the warps wait for", "helps": "usual remedy"}
+_WORDS |= {"instead": "use instead", "detail": "cause in detail", "times_mean": "times the mean"}
 
 
 def _title(name: str, suffix: str = "") -> str:
@@ -230,7 +229,8 @@ def _text(value: object) -> str:
     is_long = len(long) > (SENTENCE if long.endswith(".") or is_prose else SHORT)
     # A sentence rather than a name, whose words are longer.
     if is_long and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
-        return f'<div class="t">{escape(printable(value, PROSE))}</div>'
+        told = _COMMAND.sub(r"<code>\1</code>", escape(printable(value, PROSE)))
+        return f'<div class="t">{told}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
 
