@@ -5,11 +5,14 @@ quantity from small to large; a value is shown in the largest unit it fills.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import NamedTuple
 
 MISSING = "n/a"
+CODE = re.compile("`([^`']+)`")  # a command in a sentence; compilers write `anonymous namespace'
 
 
 class Unit(NamedTuple):
@@ -151,6 +154,12 @@ class Shown:
 def verbatim(html: str) -> str:
     """Return HTML in which JupyterLab sets no mathematics: a kernel's name or a command may hold two `$`."""
     return f'<div class="mathjax_ignore">{html}</div>'
+
+
+def coded(text: str) -> str:
+    """Return text as HTML, with commands between backquotes as code."""
+    parts = map(escape, CODE.split(text))
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
 
 def several(texts: Iterable[str], most: int = 16) -> str:

@@ -183,7 +183,7 @@ def across(frame: Frame, *, labels: bool) -> alt.X:
     """Return the axis of time of a panel, with labels or without."""
     title = f"time since the start of the capture ({frame.time.symbol})"
     room = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
-    axis = alt.Axis(tickCount=8, **({} if labels else {"labels": False, "ticks": False, "title": None}))
+    axis = alt.Axis(tickCount=8) if labels else alt.Axis(tickCount=8, labels=False, ticks=False, title=None)
     return alt.X("time:Q", title=title, scale=room, axis=axis)
 
 

@@ -20,12 +20,11 @@ import numpy as np
 import pandas as pd
 
 from perfkit.charts.theme import need
-from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
+from perfkit.format import BYTES, CODE, MISSING, TIME, Shown, Unit, coded, elided, number, percent, printable, unit
 
 SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
 SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
-_COMMAND = re.compile("`([^`]+)`")  # in a sentence that says what to record
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
 
 
@@ -228,9 +227,8 @@ def _text(value: object) -> str:
     is_prose = long.count(" ") >= 6 and not re.search(r"\w[<(]|::", long)
     is_long = len(long) > (SENTENCE if long.endswith(".") or is_prose else SHORT)
     # A sentence rather than a name, whose words are longer.
-    if is_long and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
-        told = _COMMAND.sub(r"<code>\1</code>", escape(printable(value, PROSE)))
-        return f'<div class="t">{told}</div>'
+    if CODE.search(long) or (is_long and max(map(len, long.split())) <= LONGEST_WORD):
+        return f'<div class="t">{coded(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
 

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from html import escape
 from itertools import count, islice
 from pathlib import Path
 from traceback import walk_tb
@@ -21,7 +20,7 @@ import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from perfkit.errors import PerfkitError, handled
-from perfkit.format import Shown, printable
+from perfkit.format import Shown, coded, printable
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample, title
 from perfkit.report.output import is_same
@@ -256,16 +255,10 @@ def analysis_steps(run: Run) -> Shown:
         answer = "yes" if name in able else f"not yet; what it takes: {record}"
         rows.append((name.partition("_")[0], question[:1].upper() + question[1:], name, answer))
     body = "".join(
-        f'<tr><td>{number}</td><td>{_safe(question)}</td><td><a href="{name}.ipynb">{name}</a></td>'
-        f"<td>{_safe(answer)}</td></tr>"
+        f'<tr><td>{number}</td><td>{coded(question)}</td><td><a href="{name}.ipynb">{name}</a></td>'
+        f"<td>{coded(answer)}</td></tr>"
         for number, question, name, answer in rows
     )
     head = "".join(f'<th scope="col">{each}</th>' for each in ("step", "question", "notebook", "this run answers it"))
     table = f'{STYLE}<table class="perfkit-steps"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return Shown(table, "\n".join(f"{number} {question}: {answer}" for number, question, _, answer in rows))
-
-
-def _safe(text: str) -> str:
-    """Return text as HTML, with what stands between backquotes as code."""
-    parts = escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))

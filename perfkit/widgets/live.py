@@ -33,7 +33,7 @@ from perfkit.charts.tables import Searchable
 from perfkit.charts.theme import MIME, follow_cells, following
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
-from perfkit.format import duration, printable, verbatim
+from perfkit.format import coded, duration, printable, verbatim
 from perfkit.readers import reader, recognise, unrecognised
 from perfkit.run import Run, load
 from perfkit.selection import Selection
@@ -297,7 +297,7 @@ def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, 
     """Return a part as the page takes it, by MIME type: a table with `scripts`, a chart as wide as its cell."""
     if isinstance(part, str):
         sentence = printable(part, LONGEST)
-        part = Table(f'<p class="perfkit-sentence">{escape(sentence)}</p>', sentence)
+        part = Table(f'<p class="perfkit-sentence">{coded(sentence)}</p>', sentence)
     if isinstance(part, Table):
         html = verbatim(part.html) + (scripts if isinstance(part, Searchable) else "")
         return {"text/html": html, "text/plain": part.text}

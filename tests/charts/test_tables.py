@@ -118,7 +118,8 @@ def test_long_names_are_cut_and_sentences_and_commands_are_wrapped() -> None:
     cut += ["`anonymous namespace'::kernel<" + "float, " * 10 + "x" * 50 + ">"]
     cells = [row[0] for row in shown(why=[*whole, *cut])[1:]]
     assert whole == [cells[0], cells[1].replace(query, f"`{query}`")]
-    assert f"<code>{query}</code>" in show(pd.DataFrame({"why": whole})).html
+    for text in (whole[1], f"`{query}`", f"<b> `{query}`"):  # of any length
+        assert f"<code>{query}</code>" in show(pd.DataFrame({"why": [text]})).html
     assert [(70, "…")] * 2 == [(len(cell), "".join(re.findall("…", cell))) for cell in cells[2:]]
     for short in (
         "Warps wait for data from global, local or texture memory.",
