@@ -129,20 +129,6 @@ def test_a_computed_peak_says_so() -> None:
     assert ("fp64", "fp16", "tf32_tensor", "int8_tensor", "int4_tensor") == computed["rtx-a5000"]
 
 
-def test_rows_that_were_wrong() -> None:
-    # A B200 is no GB200; A30 and A10 are whole; tools report one of the two dies of an MI250X, half of its 383 TFLOP/s.
-    l4, b200, gb200 = (known(f"NVIDIA {name}") for name in ("L4", "B200", "GB200"))
-    assert (58, 30.3e12) == (l4.sm_count, l4.flops("fp32"))
-    assert (37e12, 37e12, 75e12) == tuple(b200.flops(p) for p in ("fp64", "fp64_tensor", "fp32"))
-    assert (40e12, 40e12, 80e12) == tuple(gb200.flops(p) for p in ("fp64", "fp64_tensor", "fp32"))
-    assert (7.7e12, 8e12) == (b200.bandwidth(), gb200.bandwidth())
-    assert 191.5e12 == known("AMD Instinct MI250X").flops("fp16_tensor")
-    for name, count in (("NVIDIA A30", 56), ("NVIDIA A10", 72)):
-        row = known(name)
-        assert count == row.sm_count
-        assert {"fp32", "fp16", "tf32_tensor", "fp16_tensor", "bf16_tensor", "int8_tensor"} <= set(row.flops_per_s)
-
-
 @pytest.mark.parametrize(
     ("name", "count", "tera"),
     [
@@ -169,14 +155,10 @@ def test_a_slice_has_the_peaks_of_its_multiprocessors(name: str, count: int, ter
         ("NVIDIA GeForce RTX 2060", "different numbers of multiprocessors"),
         ("AMD Instinct MI250X / MI250", "two GPUs"),
         ("Intel(R) HD Graphics 630", "not a GPU of NVIDIA or AMD"),
-        ("Microsoft Basic Render Driver", "not a GPU of NVIDIA or AMD"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "contradict each other"),
         *(("NVIDIA Rubin", "no row"), ("A100", "several boards"), ("NVIDIA A100-PG509-200", "number of a board")),
-        *(("0x6861", "driver did not know"), ("AMD Radeon Graphics", "driver did not know")),
-        *(("AMD Instinct MI300X VF", "virtual function"), ("GeForce GTX 1060 with Max-Q Design", "laptop")),
-        *(("GeForce GTX 1070 Ti", "older than Volta"), ("Quadro GP100", "older than Volta")),
-        ("Navi 22 [Radeon RX 6700/6700 XT / 6800M]", "Instinct only"),
-        *((name, "no row") for name in ("", "NVIDIA A10 G")),
+        *(("0x6861", "driver did not know"), ("AMD Instinct MI300X VF", "virtual function")),
+        *(("Quadro GP100", "older than Volta"), ("Navi 22 [Radeon RX 6700/6700 XT / 6800M]", "Instinct only")),
     ],
 )
 def test_a_name_is_refused_for_a_reason(name: str, reason: str) -> None:
@@ -205,11 +187,6 @@ def test_rows_are_what_the_devices_of_captures_report(recorded: pd.DataFrame) ->
             compared.add(row.key)
     assert {"a100-pcie-80", "a40", "b200-sxm", "gh200-96", "h200-sxm", "h800-sxm5", "rtx3070", "t4"} <= compared
     assert len(compared) == 14
-
-
-def test_the_name_of_the_maker_may_be_there_or_not() -> None:
-    for name in ("A100-SXM4-40GB", "nvidia Tesla T4", "GeForce RTX 3090", "Arcturus GL-XL [Instinct MI100]"):
-        assert known(name)
 
 
 def test_the_a100_of_the_lab() -> None:
@@ -277,12 +254,10 @@ def test_peaks_of_ones_own(tmp_path: Path) -> None:
     [
         *(("", "column 'name_nvidia_smi' is missing"), ("name,fp32_tflops\nA,1\n", "column 'name' is not one of")),
         ("name_nvidia_smi,fp32_tflops,fp32_tflops\nA,1,1\n", "'fp32_tflops' is there more than once"),
-        ("name_nvidia_smi,fp32_tflops\nA,fast\n", "line 2: fp32_tflops 'fast' is not a number above 0"),
         ("name_nvidia_smi,fp32_tflops\nA,-1\nB,inf\nC,nan\n", "line 4: fp32_tflops 'nan'"),
+        ("name_nvidia_smi,fp32_tflops\nA,fast\n", "line 2: fp32_tflops 'fast' is not a number above 0"),
         ("name_nvidia_smi,sm_count\nA,1.5\n", "sm_count '1.5' is not a whole number"),
         ("name_nvidia_smi,fp32_tflops\nA\n", "line 2 has not as many cells"),
-        ("name_nvidia_smi,fp32_tflops\nA,1,2\n", "line 2 has not as many cells"),
-        ("name_nvidia_smi,fp32_tflops\n ,1\n", "line 2 names no GPU"),
         ("name_nvidia_smi,fp32_tflops\nA,1\na,2\n", "GPU 'a' is there more than once"),
     ],
 )

@@ -3,14 +3,12 @@
 import math
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames import kernels
 
-import perfkit
 from perfkit.errors import SchemaError
 from perfkit.run import Run
 from perfkit.schema import Column, Table, overrunning
@@ -61,18 +59,12 @@ def test_every_mismatch_is_told_at_once() -> None:
     ("values", "dtype", "changed"),
     [
         *((pd.Series([1.0, 1.5]), "int64", "1.5"), (pd.Series([1.0, None]), "int64", "missing")),
-        (pd.Series([1, None], dtype="Int64"), "int32", "missing"),
         *((pd.Series([np.inf]), "int64", "inf"), (pd.Series([2**40]), "int32", "1099511627776")),
-        (pd.Series([2**63], dtype="uint64"), "int64", "9223372036854775808"),
         (pd.Series([2**63], dtype="uint64"), "Int64", "9223372036854775808"),
-        (pd.Series([2**63], dtype="uint64"), "float64", "9223372036854775808"),
         (pd.Series([2**53 + 1]), "float64", "9007199254740993"),
-        (pd.Series([-(2**53) - 1, None], dtype="Int64"), "float64", "-9007199254740993"),
         (pd.Series([2.0**60]), "int64", "1.152921504606847e.18"),
         (pd.Series([2**70], dtype=object), "int64", "1180591620717411303424"),
-        *((pd.Series([None, 1.5]), "Int64", "1.5"), (pd.Series(["1", "x"]), "int64", "x")),
-        *((pd.Series(["a", "2"], dtype="category"), "int64", "a"), (pd.Series(["x"]), "float64", "x")),
-        *((pd.Series([2]), "bool", "2"), (pd.Series([np.nan]), "bool", "nan")),
+        *((pd.Series(["1", "x"]), "int64", "x"), (pd.Series([2]), "bool", "2")),
         (pd.Series([None, True], dtype="boolean"), "bool", "NA"),
     ],
 )
@@ -84,13 +76,10 @@ def test_a_lossy_cast_is_refused(values: pd.Series, dtype: str, changed: str) ->
 @pytest.mark.parametrize(
     ("values", "dtype", "expected"),
     [
-        *((pd.Series([2.0, 1.0]), "int64", [2, 1]), (pd.Series([2.0**53]), "int64", [2**53])),
-        *((pd.Series([True, False]), "int64", [1, 0]), (pd.Series(["7"]), "int64", [7])),
+        *((pd.Series([2.0**53]), "int64", [2**53]), (pd.Series(["7"]), "int64", [7])),
         (pd.Series([2**63 - 1], dtype="uint64"), "int64", [2**63 - 1]),
         (pd.Series([None, 3], dtype=object), "Int64", [pd.NA, 3]),
-        *((pd.Series([None, 3.0]), "Int64", [pd.NA, 3]), (pd.Series([1, 0]), "bool", [True, False])),
-        *((pd.Series([3]), "float64", [3.0]), (pd.Series(["a", None]), "string", ["a", pd.NA])),
-        (pd.Series([], dtype=object), "int32", []),
+        *((pd.Series([1, 0]), "bool", [True, False]), (pd.Series(["a", None]), "string", ["a", pd.NA])),
     ],
 )
 def test_a_cast_without_loss_is_made(values: pd.Series, dtype: str, expected: list[object]) -> None:
@@ -243,17 +232,6 @@ def test_overlaps_are_found_as_by_brute_force() -> None:
         }
         frame = kernels(*pd.DataFrame(columns).to_dict("records"))
         assert overlaps_by_brute_force(frame, KERNELS.serial) == overrunning(frame, KERNELS.serial).tolist()
-
-
-def test_kernels_of_real_traces_overrun_only_where_they_are_stretched(profiles: Path) -> None:
-    names = ("nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite", "torch/TraceLens__b200__eager_trace.json.gz")
-    for name in names:
-        frame = perfkit.load(profiles / name).kernels
-        assert not overrunning(frame, KERNELS.serial).any()
-    span = int((frame["start_ns"] + frame["dur_ns"]).max() - frame["start_ns"].min())
-    stretched = [10, 50, 90, 130, 170, 210]
-    changed = frame.assign(dur_ns=frame["dur_ns"].mask(frame.index.isin(stretched), span // 2))
-    assert stretched == np.flatnonzero(overrunning(changed, KERNELS.serial)).tolist()
 
 
 UNITS = ("_ns", "_bytes", "_hz", "_w", "_c", "_frac", "_flops", "_per_s", "_count")

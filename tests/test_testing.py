@@ -216,14 +216,10 @@ counter = iter(range(1000))
 NO_TOOL = pd.array([""], dtype="string")
 WRONG: dict[str, tuple[Wrong, str]] = {
     "no version": (parts(VERSION=None), "VERSION"),
-    "a version that is no number": (parts(VERSION=True), "VERSION"),
-    "no kind": (parts(KIND=None), "KIND"),
-    "an unknown kind": (parts(KIND="power"), "KIND"),
     "no read": (parts(read=None), "a function read"),
     "sniff claims everything": (parts(sniff=lambda path: True), "sniff returns True for an empty file"),
     "sniff claims nothing": (parts(sniff=lambda path: False), "sniff returns False; it must return True"),
     "sniff raises": (parts(sniff=lambda path: bool(path.read_text())), "sniff raises"),
-    "sniff does not say True": (lambda r: changed(r, sniff=lambda p: r.sniff(p) or None), "sniff returns None"),
     "sniff reads everything": (greedy, "bytes of a file of"),
     "another type": (parts(read=lambda path: {}), "read returns dict"),
     "a table that is none": (
@@ -231,7 +227,6 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "'POWER', which is none of the tables",
     ),
     "another dtype": (samples(lambda f: f.astype({"time_ns": "float64"})), "is float64, not int64"),
-    "a column too many": (samples(lambda f: f.assign(note="x")), "not of this table"),
     "another order": (samples(lambda f: f.iloc[::-1]), "not in the order"),
     "no rows": (samples(lambda f: f.iloc[:0]), "SAMPLES has no rows"),
     "another rank": (column(rank=1), "SAMPLES has ranks other than 0"),
@@ -241,9 +236,9 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "no tool": (profile(lambda p: replace(p, capture=p.capture.assign(tool=NO_TOOL))), "does not name the tool"),
     "no capture": (profile(lambda p: replace(p, capture=p.capture.iloc[:0])), "capture has 0 rows"),
     "notes of another type": (about(notes=["a"]), "must be a tuple of sent"),
+    "missing of no table": (about(missing=(Missing("NAMES", "a", "b"),)), "'NAMES', which is no table"),
     "missing and there": (about(missing=(Missing("SAMPLES", "a", "b"),)), "SAMPLES is missing, and is among"),
     "missing without a remedy": (about(missing=(Missing("DEVICES", "a", ""),)), "the option that records it"),
-    "missing of no table": (about(missing=(Missing("NAMES", "a", "b"),)), "'NAMES', which is no table"),
     "other values each time": (
         samples(lambda f: SAMPLES.make(f.assign(value=float(next(counter))))),
         "differs when it is read again",

@@ -1,13 +1,11 @@
 """What names say, above all the four kernels of the A100 lab report; their parts; and names that are cut or huge."""
 
-from dataclasses import FrozenInstanceError
-
 import pandas as pd
 import pytest
 
 from perfkit.names import decode, table
 from perfkit.names.families import FAMILIES, LONGEST
-from perfkit.names.parsing import base, canonical, path, split, template_names
+from perfkit.names.parsing import base, canonical
 
 SGEMM = "ampere_sgemm_32x32_sliced1x4_tn"
 SPLIT_K = (
@@ -111,11 +109,6 @@ def test_sentences(full_name: str, expected: str, never: str) -> None:
     assert 1 == sentence.count(". ") + 1
 
 
-def test_decoded_cannot_be_changed() -> None:
-    with pytest.raises(FrozenInstanceError):
-        decode(SGEMM).tile = "64x64"  # type: ignore[misc]
-
-
 def test_table_has_one_row_per_distinct_name() -> None:
     rows = [(SGEMM, SGEMM, "gemm"), ("vecAdd(float*)", "vecAdd(float*)", "elementwise")]
     expected = pd.DataFrame(rows, columns=["full_name", "name", "family"], dtype="string")
@@ -135,19 +128,12 @@ def _filled(start: str, piece: str, end: str = "") -> str:
 # Each of these is quadratic or worse for a parser or pattern that goes back.
 NAMES = [
     *(_filled("", mark) for mark in "<>()[]{}, \n1é\ud800"),
-    *(_filled("", piece) for piece in ("f<", "a::", "operator<", "operator ()", "const ", "[lambda(")),
-    *(_filled("", "f<", ">" * (LENGTH // 2)), _filled("", "f(", ")" * (LENGTH // 2)), _filled("f<", ",", ">")),
-    *(_filled("", " [clone ", "]"), _filled("[lambda(", ") (instance "), _filled("f<", "{lambda()#1}::", ">")),
-    *(_filled("f<" + "a" * 39 + ">(", "T1,", ")"), _filled("_ZN", "1a"), _filled("_ZN", "9")),
-    *(_filled("_ZN6KernelI", "La1"), _filled("triton_poi_fused_", "1", "x"), _filled("triton_poi_fused", "_cat", "!")),
-    *(
-        _filled("triton_red_fused_", "mean_pow_"),
-        _filled("ncclKernel_X", "_NVLS"),
-        _filled("flash_fwd_kernel<", "Flash_"),
-    ),
-    *(_filled("cutlass", "_cudnn", "("), _filled("gemm_32x32_", "stages_"), _filled("sliced", "1", "x4")),
+    *(_filled("", piece) for piece in ("f<", "operator<", "[lambda(")),
+    *(_filled("", "f<", ">" * (LENGTH // 2)), _filled("", " [clone ", "]"), _filled("[lambda(", ") (instance ")),
+    *(_filled("f<" + "a" * 39 + ">(", "T1,", ")"), _filled("_ZN", "1a"), _filled("_ZN6KernelI", "La1")),
+    *(_filled("triton_poi_fused_", "1", "x"), _filled("ncclKernel_X", "_NVLS"), _filled("cutlass", "_cudnn", "(")),
+    *(_filled("flash_fwd_kernel<", "Flash_"), _filled("sliced", "1", "x4"), _filled("softmax_warp_forward<", "4, ")),
     _filled("reduce_kernel<1, ", "at::native::ReduceOp<float, ", "x>"),
-    _filled("softmax_warp_forward<", "4, ", "4>(int)"),
 ]
 
 
@@ -164,32 +150,22 @@ def test_ten_thousand_characters(full_name: str) -> None:
 BASES = {
     "void at::native::<unnamed>::max_pool_backward_nchw<float, float>(const T1 *, int)": "max_pool_backward_nchw",
     "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688dgrad_optimized>(T1::Params)": "Kernel",
-    "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align1>": "Kernel",
     "void (anonymous namespace)::softmax_warp_forward<float, 10, true>(float*, float const*)": "softmax_warp_forward",
-    "void <unnamed>::softmax_warp_forward<float, 4, 0> (T2 *, const T1 *)": "softmax_warp_forward",
     "unnamed>::gemm_naive_kernel(const float *, int)": "gemm_naive_kernel",
     "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
     "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)": "fused_add_rms_norm_kernel",
     "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(int)": "kernel",
-    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)": "ncclDevKernel_SendRecv",
     "void f<a::operator()(int)::[lambda(float) (instance 1)]>(T1)": "f",
     "void Functor::operator()<int>(T1) const": "operator()",
     "main::{lambda(int)#1}::operator()(int) const": "operator()",
     "saxpy(int, float*) [clone .constprop.0] [clone .kd]": "saxpy",
-    "Cijk_Ailk_Bljk_SB_MT64x64x8.kd": "Cijk_Ailk_Bljk_SB_MT64x64x8",
-    "ampere_sgemm_32x32_sliced1x4_tn": "ampere_sgemm_32x32_sliced1x4_tn",
-    "triton_poi_fused_add_mul_0": "triton_poi_fused_add_mul_0",
     "cudapy::__main__::add$241(Array<float, 1, C, mutable, aligned>)": "add$241",
     "_Z12daxpy_kernelidPd_": "daxpy_kernel",
     "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_": "add_rmsnorm_quant_kernel",
-    "_ZN12_GLOBAL__N_14workEv": "work",
     "_Z": "_Z",
     "void foo<bar<float": "foo",
-    "foo(int": "foo",
     "Kernel mit Leerzeichen, 核": "Kernel mit Leerzeichen, 核",
-    "": "",
     "::": "::",
-    "<>": "<>",
 }
 
 
@@ -208,17 +184,3 @@ def test_three_tools_spell_one_type_alike() -> None:
     kineto = f"f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambdas['kineto']}>"
     assert canonical(nsys) == canonical(kineto)
     assert "f<float*, uint, g<a<b>>(int&)::{lambda(float)#2}::operator()()>" == canonical(nsys)
-
-
-def test_path_drops_the_return_type() -> None:
-    """What stands before a space outside brackets, ahead of the parameters, is a return type."""
-    parts = path("std::enable_if<true, void>::type a::b<int>::c(float)")
-    expected = [("a", (), None), ("b", ("int",), None), ("c", (), "float")]
-    assert expected == [(part.name, part.args, part.params) for part in parts]
-
-
-def test_split_ignores_separators_in_brackets() -> None:
-    """Commas inside <>, (), [] and {} belong to the piece; an arrow and a comparison open nothing."""
-    assert ["a<b, c>", " (d, e)", " f->g", " (1 < 2)", " h"] == split("a<b, c>, (d, e), f->g, (1 < 2), h", ",")
-    assert ["a", " b<c, d"] == split("a, b<c, d", ",")  # a name cut inside its template arguments
-    assert ["GemmShape"] == template_names("ILi128ENS_9GemmShapeILi4EEE")  # Li128E is a number, no name

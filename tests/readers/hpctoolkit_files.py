@@ -206,21 +206,10 @@ def profiles(
     out.write(path, b"_prof.db")
 
 
-def cct(path: Path, values: Sequence[Values], metrics: Names, minor: int, pad: int) -> None:
+def cct(path: Path, minor: int) -> None:
+    """Write the values by context, which perfkit leaves unread: a section of zeros stands for them."""
     out = Bytes(b"ctxt", 1, minor=minor)
-    start = out.put(bytes(16))
-    count = 1 + max((node for stored in values for node, _ in stored), default=0)
-    first = out.put(bytes((32 + pad) * count))
-    struct.pack_into("<QIB", out.data, start, first, count, 32 + pad)
-    out.section(0, start)
-    for node in range(count):
-        every = [(4 * i + 3, p, v.get((node, m))) for i, m in enumerate(metrics) for p, v in enumerate(values, 1)]
-        rows = [row for row in every if row[2] is not None]
-        at = out.put(b"".join(struct.pack("<Id", profile, value) for _, profile, value in rows), 4)
-        starts = {metric: j for j, (metric, _, _) in reversed(list(enumerate(rows)))}
-        index = out.put(b"".join(struct.pack("<HQ", metric, starts[metric]) for metric in sorted(starts)), 2)
-        info = struct.pack("<QQHxxxxxxQ", len(rows), at, len(starts), index)
-        struct.pack_into("<32s", out.data, first + node * (32 + pad), info)
+    out.section(0, out.put(bytes(160)))
     out.write(path, b"__ctx.db")
 
 
@@ -275,7 +264,7 @@ def database(
     totals = dict(summary) if summary is not None else _summed(threads)
     stored = [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))]
     profiles(folder / "profile.db", stored, [t.identity for t in threads], metrics, len(combine), minor, pad)
-    cct(folder / "cct.db", stored[1:], metrics, minor, pad)
+    cct(folder / "cct.db", minor)
     if any(t.trace for t in threads):
         traces(folder / "trace.db", [t.trace for t in threads], minor, pad)
     return folder

@@ -92,12 +92,6 @@ def test_headers_rows_and_lines_that_are_none(tmp_path: Path) -> None:
     profile = dcgm.read(ragged)
     assert [0.01, 0.03] == values(profile, "gpu_busy_frac")
     assert "rows with more or fewer cells than their header are left out (1, first in line 4)" in profile.notes
-    # No node has GPU 99999999999: its row is left out, and the others are read.
-    path = dmon(tmp_path / "dmon.txt", *ticks(4, 1))
-    path.write_text(path.read_text().replace("GPU 0 ", "GPU 99999999999 ", 3).replace("GPU 99999999999 ", "GPU 0 ", 2))
-    profile = dcgm.read(path)
-    assert 2 == len(values(profile, "power_w"))
-    assert "lines that are neither header nor row are left out (1, first in line 5)" in profile.notes
     # `# Entity` and ` Id` of DCGM 1.7 to 2.3, right-aligned, with N/W for what is not watched.
     path, rows = tmp_path / "dmon.txt", "    GPU 0    N/W    N/A\n    GPU 0     42   61.5\n"
     path.write_text(f"# Entity  GPUTL  POWER\n      Id              W\n{rows}")
@@ -149,10 +143,8 @@ REFUSED = [
     ((("GPU 0", [1, 2, "\x01\x02", 4]),), "", "line 3 is not text"),
     ((("GPU 0", [1, 2, "what", 4]),), "", "line 3 has 'what' in column SMACT, which is no number"),
     # What only Python takes for a number.
-    *(((("GPU 0", [1, n, 3, 4]),), "", "line 3 has .* in column POWER, which is no number") for n in ("1_000", "٣")),
+    ((("GPU 0", [1, "1_000", 3, 4]),), "", "line 3 has .* in column POWER, which is no number"),
     ((("GPU 0", [1, 2]),), "", "no row has as many cells as its header .line 3."),
-    ((("GPU 0", [50, "12\u20285", 1, 1]),), "", "no row has as many cells as its header .line 3."),
-    ((("GPU 0,", ["1,", "2,", "3,", 4]),), "", "the log has headers and no values"),
     ((), "Error setting watches. Result: -37: The module\n", "dcgmi said 'Error setting watches. Result: -37"),
 ]
 
@@ -247,21 +239,6 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
     assert compared >= 2
 
 
-def test_real_instances_and_an_h100_under_load(profiles: Path) -> None:
-    # The A100's instance 13 has values of its own, as the truth says.
-    known = truth_of(profiles, "monitor", SCRAPES[0])["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
-    series = forms.read_exposition(profiles / "monitor" / SCRAPES[0]).series
-    found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
-    assert known == found
-    profile = dcgm.read(profiles / "monitor" / SCRAPES[2])
-    assert ([631.95], [700]) == (values(profile, "power_w"), values(profile, "power_limit_w"))
-    assert [20780679168] == values(profile, "memory_used_bytes")
-    assert ([1], [0]) == (values(profile, "gpu_busy_frac"), values(profile, "throttled_power_frac"))
-    device = profile.table("DEVICES")[["name", "compute_capability", "memory_bytes"]].iloc[0]
-    assert ["NVIDIA H100 80GB HBM3", "9.0", 85520809984] == device.tolist()
-    assert "590.48.01" == profile.capture["tool_version"].iloc[0]
-
-
 def scraped(path: Path, *text: str) -> Profile:
     return dcgm.read(scrape(path / "scrape.prom", *text))
 
@@ -302,9 +279,7 @@ def test_a_scrape_becomes_samples(tmp_path: Path) -> None:
 def test_names_fields_and_labels(tmp_path: Path) -> None:
     for old, new in [
         ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO"),
-        ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
         ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
-        ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
         ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
         ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),
         *(("DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization"), ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used")),  # version 1
@@ -345,15 +320,11 @@ def test_hosts_instances_and_uuids(tmp_path: Path) -> None:
     assert ([60], [61]) == (values(without, "temperature_c", 0), values(without, "temperature_c", 1))
     assert ([61], [60]) == (values(indexed, "temperature_c", 0), values(indexed, "temperature_c", 1))
     assert "nvidia_gpu_exporter" == indexed.capture["tool"].iloc[0]
-    for index in ("inf", "1e300", "-1", "99999"):  # that cannot be
-        assert [60] == values(scraped(tmp_path, told[0][:-1] + index, text[0]), "temperature_c", gpu=0)
 
 
 UNUSABLE = [
     ("DCGM_FI_DEV_GPU_TEMP{gpu=0} 60\nwhat is this\n", "line 1 is not Prometheus text"),
     ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n<html>\n', "line 2 is not Prometheus text .'<html>'."),
-    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} sixty\n', "line 1 is not Prometheus text"),
-    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n\x00\x01\n', "line 2 is not text"),
     ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n\udcff\udcfe\udcfd\n', "line 2 is not text"),
     ('DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="0"} 0\n', "no metric of a GPU .*found: DCGM_FI_DEV_VGPU_LICENSE_STATUS"),
     ("# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n", "no metric of a GPU .*found: no values"),
@@ -380,26 +351,21 @@ def test_other_logs_and_lists_of_counters_are_not_claimed(tmp_path: Path) -> Non
 
 
 def test_numbers_times_and_sizes_that_cannot_be(tmp_path: Path) -> None:
-    for number in ["4294967296", "9" * 5000, "-1", "nan", "1["]:
+    for number in ["4294967296", "-1", "nan"]:
         text = [line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60) for gpu in ("0", number)]
         profile = scraped(tmp_path, *text)
         assert [60] == values(profile, "temperature_c")
         words = "series of GPUs with a number that cannot be are left out (1"
         assert any(note.startswith(words) for note in profile.notes)
     # Such times would move the start of the whole recording.
-    for time in ["1e30", "1" + "0" * 40, "-1e18", "5", "1e999999999"]:
+    for time in ["1e30", "5", "1e999999999"]:
         times = [1_700_000_000_000, 1_700_000_001_000, time]
         profile = scraped(tmp_path, *(line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, at) for i, at in enumerate(times)))
         assert ([60, 61], 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
         note = "values without a time, or more than ten years before or after most others, are left out (1)"
         assert note in profile.notes
-    # 0.1 MiB are 104,858 bytes; what no float64 holds exactly is no size, nor is what is negative.
-    for value, size in (("0.1", 104858), ("1e300", None), ("-5", None)):
-        text = [line("DCGM_FI_DEV_FB_TOTAL", labels(), value), line("DCGM_FI_DEV_GPU_TEMP", labels(), 60)]
-        memory = scraped(tmp_path, *text).table("DEVICES")["memory_bytes"].iloc[0]
-        assert size == (None if pd.isna(memory) else memory)
     # A mask is a whole number that is not negative; another has no reasons and is counted.
-    for mask in ("1e300", "-1", "0.5", "inf"):
+    for mask in ("-1", "0.5"):
         told = {"GPU-0": "4", "GPU-1": mask}
         text = [line("nvidia_smi_clocks_event_reasons_active", {"uuid": uuid}, m) for uuid, m in told.items()]
         profile = scraped(tmp_path, *text)
@@ -450,19 +416,15 @@ def test_unusable_answers_are_refused(tmp_path: Path) -> None:
     for old, new, finding in [
         # Deeper than the parser follows, no UTF-8, halves of characters.
         *((b'"1"', b"[" * 100_000, NOT_WHOLE), (b"A100", b"A\xff\xfe", NOT_WHOLE), (b'"1"', b'"\\ud800"', NOT_WHOLE)),
-        (b'"matrix"', b'"matrix", "resultType": 5', NOT_WHOLE),
         # JSON's parsers take the last of two: the points of the first would be lost without a word.
         (b'"values"', b'"values": [], "values"', "an object has the key 'values' twice"),
         # Values are text in an answer, and text may be anything, also what only Python takes for a number.
-        *((b'"50"', f'"{value}"'.encode(), "a value of a series is no number") for value in ("hot", "1_000", "٣")),
+        *((b'"50"', f'"{value}"'.encode(), "a value of a series is no number") for value in ("hot", "1_000")),
     ]:
         path = stored(tmp_path / "gpus.json")
         path.write_bytes(path.read_bytes().replace(old, new, 1))
         with pytest.raises(ReadError, match=f"gpus.json: .*{finding}"):
             dcgm.read(path)
-        labelled = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "metric": "values", "result": "value"}
-        profile = dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")])))
-        assert [60] == values(profile, "temperature_c")
 
 
 def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:
@@ -477,8 +439,6 @@ def test_times_and_gpus_of_an_answer(tmp_path: Path) -> None:
     other = series("DCGM_FI_DEV_POWER_USAGE", 60)
     power = dcgm.read(answer(tmp_path / "gpus.json", busy, other, (lost, points)))
     assert ([60.0], [70.0]) == tuple(values(power, "power_w", gpu) for gpu in (0, 1))
-    # Without that series the UUID has a number of its own.
-    assert [0, 1] == sorted(dcgm.read(answer(tmp_path / "gpus.json", (lost, points), other)).table("SAMPLES")["gpu"])
     # Equal values of two UUIDs that both claim to be GPU 1 become one row a time: the rows of one GPU are gone.
     said, points = series("DCGM_FI_DEV_POWER_USAGE", 70, 70, gpu=1)
     second = {**said, "UUID": "GPU-another"}

@@ -99,9 +99,7 @@ REFUSALS = [
     (says(401, b"no"), r"HTTP 401\. Put name and password into the address"),
     (says(404, b"<html>not here</html>"), r"HTTP 404\. Give the address under which"),
     (says(503, b'{"status":"error","errorType":"timeout","error":"query timed out"}'), "refused .*query timed out"),
-    (says(422, b'{"status":"error","error":"too many samples"}'), r"too many samples.*Ask for a shorter range"),
     (says(200, b"<html>Sign in to Grafana</html>"), "the answer is not Prometheus's .starts with b'<html>Sign in"),
-    (says(200, b'{"status":"success","data":["a"]}'), "the answer is not Prometheus's"),
     (says(200, b'{"status":"success"', Content_Length="4000"), "no answer from the server"),
     (says(200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}'), "the answer is not Prometheus's"),
 ]
@@ -161,9 +159,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["record", "prometheus", *map(str, arguments)])
 
 
-@pytest.mark.parametrize(
-    "start", ["60", "1970-01-01T00:01:00Z", "1970-01-01T01:01:00+01:00", "1970-01-01 00:01:00+00:00"]
-)
+@pytest.mark.parametrize("start", ["60", "1970-01-01T00:01:00Z", "1970-01-01 01:01:00+01:00"])
 def test_the_command_knows_times_with_their_zone(stub: Stub, start: str, tmp_path: Path) -> None:
     stub.answer = says(200, matrix((60.0, "61")))
     out = tmp_path / "gpus.json"
@@ -250,9 +246,8 @@ def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server
 @pytest.mark.parametrize(
     ("name", "metric", "scale"),
     [
-        *(("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01), ("DCGM_FI_DEV_POWER_USAGE", "power_w", 1.0)),
-        *(("DCGM_FI_PROF_SM_ACTIVE", "sm_active_frac", 1.0), ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20)),
-        ("DCGM_FI_DEV_SM_CLOCK", "sm_clock_hz", 1e6),
+        ("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01),
+        ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20),
     ],
 )
 @pytest.mark.parametrize(("rank", "host"), [(0, "node2"), (1, "node10")])

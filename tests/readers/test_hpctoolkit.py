@@ -1,7 +1,6 @@
 """HPCToolkit databases: what is claimed, the tables by values made by hand, and what is damaged or cut."""
 
 import struct
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +63,6 @@ def test_names_and_kinds_of_contexts(tmp_path: Path) -> None:
     tree = calltree(tmp_path / "b", function(2, "<gpu copyin>"), function(3, "<listcomp>", module="<logical python>"))
     assert ["gpu_operation", "function"] == tree.loc[[2, 3], "kind"].tolist()
     assert ["entry", "function", "gpu_operation"] == tree["kind"].cat.categories.tolist()
-    # A type that does not exist yet is taken for what the context has: a function, a line, an instruction.
-    later = (Context(2, 9, file="/a.c", line=4), Context(3, 9, module="/lib/x.so", offset=1), Context(4, 9))
-    expected = [("line", "a.c:4"), ("instruction", "x.so@0x1"), ("function", "<unknown function>")]
-    assert expected == rows(calltree(tmp_path / "c", *later).loc[[2, 3, 4]], "kind", "name")
     # Texts are UTF-8; bytes that are not are replaced, so that such a name stays apart from none.
     names = (function(2, "größe(日本語)"), function(3, "caf\udce9"), line(4, "/src/データ/ж.py", 3))
     tree = calltree(tmp_path / "überlauf", *names)
@@ -231,11 +226,6 @@ def test_what_does_not_add_up_or_was_lost_is_said(tmp_path: Path) -> None:
     (note,) = profile.notes
     assert note.startswith("CPUTIME: the entry points have 3 s together, the whole program 4: ")
     assert () == read(tmp_path / "b", MAIN, summary={key: 3.0, whole: 3.0 + 3e-12}).notes  # a difference of rounding
-    # Of five metrics that do not add up three are listed and two are counted.
-    names = [f"M{i}" for i in range(5)]
-    summary = {(node, name): float(1 + node) for name in names for node in (0, 1)}
-    notes = read(tmp_path / "c", MAIN, metrics=names, summary=summary).notes
-    assert ["M0: the", "M1: the", "M2: the", "2 more "] == [note[:7] for note in notes]
 
     def notes(name: str, **values: float) -> tuple[str, ...]:
         told = {(1, f"GSAMP:{metric}"): value for metric, value in values.items()}
@@ -279,31 +269,7 @@ def test_databases_beside_others_and_measurements(tmp_path: Path) -> None:
             perfkit.load(given)
 
 
-def test_trees_are_made_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_trees: list[int] = []
-    plain = hpctoolkit.calltree
-    monkeypatch.setattr(hpctoolkit, "calltree", lambda *a: made_trees.append(1) or plain(*a))
-    profile = hpctoolkit.read(made.sample(tmp_path))
-    assert [] == made_trees
-    for name in profile.loaders:
-        profile.table(name)
-    assert [1] == made_trees
-
-
-def test_meta_db_is_given_back(tmp_path: Path) -> None:
-    # Once the tree is made nothing of meta.db stays in memory: here 5 MB of description.
-    path = made.database(tmp_path, [MAIN], threads=[Thread(values=TIME)], description="x" * 5_000_000)
-    tracemalloc.start()
-    profile = hpctoolkit.read(path)
-    assert tracemalloc.get_traced_memory()[0] > 5_000_000
-    profile.table("CALLTREE")
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 1_000_000
-
-
 FILES = ["cct.db", "meta.db", "profile.db", "trace.db"]
-CONTEXT, FUNCTIONS = 3, 7  # sections of meta.db
 AGAIN = "Copy the database again, or make it anew with `hpcprof`."
 
 
@@ -317,15 +283,14 @@ def test_files_that_are_empty_cut_or_of_another_kind_or_version(name: str, tmp_p
     assert f"{path}: the file ends with {whole[-12:-4]!r}, not {whole[-8:]!r}: it is cut. {AGAIN}" == error(tmp_path)
     # A file that lost a part in its middle still has its footer: its sections tell.
     path.write_bytes(whole)
-    patch = Patch(path)
-    patch.set("Q", 16, 1 << 40)
-    assert f"a section ends at byte {patch.section(0) + (1 << 40)}, the file has {len(patch.data)}: " in error(tmp_path)
+    change(path, "Q", 16, 1 << 40)
+    assert f"a section ends at byte {number(path, 24) + (1 << 40)}, the file has {len(whole)}: " in error(tmp_path)
     path.write_bytes(other)
     assert error(tmp_path).startswith(f"{path}: the file starts with {other[:14]!r}, not b'HPCTOOLKIT")
     # Where fields are changes with the major version.
     for major in (3, 5):
         path.write_bytes(whole)
-        Patch(path).set("B", 14, major)
+        change(path, "B", 14, major)
         assert f"{path}: the format is {major}.0, perfkit reads 4.x. " in error(tmp_path)
     if name in ("meta.db", "profile.db"):  # without the tree or its values there is no database
         path.unlink()
@@ -355,93 +320,46 @@ def error(path: Path) -> str:
     return str(caught.value)
 
 
-class Patch:
-    def __init__(self, path: Path) -> None:
-        self.path, self.data = path, bytearray(path.read_bytes())
-
-    def section(self, number: int) -> int:
-        return self.get("Q", 24 + 16 * number)
-
-    def get(self, form: str, at: int) -> int:
-        return int(struct.unpack_from(f"<{form}", self.data, at)[0])
-
-    def set(self, form: str, at: int, value: float) -> None:
-        struct.pack_into(f"<{form}", self.data, at, value)
-        self.path.write_bytes(bytes(self.data))
+def number(path: Path, at: int) -> int:
+    return int(struct.unpack_from("<Q", path.read_bytes(), at)[0])
 
 
-# Trees that lead nowhere; below the entry point 1 is the function 2 with line 3, and that has line 4
+def change(path: Path, form: str, at: int, value: float) -> None:
+    data = bytearray(path.read_bytes())
+    struct.pack_into(f"<{form}", data, at, value)
+    path.write_bytes(bytes(data))
 
 
-def tree(folder: Path) -> tuple[Patch, int, int]:
-    made.database(folder, [entry(1, "main thread", function(2, "f", line(3, "a.c", 1, line(4, "a.c", 2))))])
-    meta = Patch(folder / "meta.db")
-    root = meta.get("Q", meta.section(CONTEXT))
-    return meta, root, meta.get("Q", root + 8)
+CONTEXTS, PROFILES, TRACES = 24 + 16 * 3, 24, 24  # where the place of the section stands in the head of its file
 
 
-UNFIT = "do not fit into their section, or are there twice"
+def test_what_leads_nowhere_is_damage(tmp_path: Path) -> None:
+    meta, values, traces = (tmp_path / name for name in ("meta.db", "profile.db", "trace.db"))
 
+    def check(path: Path, form: str, at: int, value: float, words: str) -> None:
+        change(path, form, at, value)
+        assert f"{path.name}: " in (said := error(tmp_path))
+        assert words in said
+        made.sample(tmp_path)
 
-def test_pointers_that_lead_nowhere(tmp_path: Path) -> None:
-    def check(words: str, form: str, at: int, value: int) -> None:
-        tree(tmp_path)[0].set(form, at, value)
-        with pytest.raises(ReadError, match=f"meta.db: .*{words}"):
-            hpctoolkit.read(tmp_path).table("CALLTREE")
-
-    meta, root, first = tree(tmp_path)
-    meta.set("Q", first, meta.get("Q", root))
-    meta.set("Q", first + 8, first)  # the function is its own child
-    with pytest.raises(ReadError, match=UNFIT):
-        hpctoolkit.read(tmp_path).table("CALLTREE")
-    meta, root, first = tree(tmp_path)
-    functions, size = meta.section(FUNCTIONS), meta.get("Q", root)
-    check(UNFIT, "Q", first + 8, len(meta.data) + 8)  # children lie behind the end of the file
-    check(UNFIT, "Q", root, 1 << 62)  # they take more bytes than there are
-    check(UNFIT, "Q", root + 8, first + 1)  # they start at an odd byte
-    check("does not end with its array", "Q", root, size - 8)  # the last child is cut
-    # The context has a function, a file and a module, but not the bytes for them.
-    check("a context is shorter than its flags say", "B", first + 20, 7)
-    check("the context 3 is there more than once", "I", first + 16, 3)
-    check("the context 0 is there more than once", "I", first + 16, 0)  # which stands for the whole program
-    pointer = meta.get("Q", first + 32) + 8  # between two functions
-    check(r"a pointer to a function \(0x[0-9a-f]+\) points at none of the 1", "Q", first + 32, pointer)
-    check(f"a text would start at byte {1 << 40} and has no end", "Q", meta.get("Q", functions), 1 << 40)
-    # The name of the entry point starts in the footer, which no zero ends.
-    check("a text would start at byte .* and has no end", "Q", root + 24, len(meta.data) - 4)
-    check("the functions are 8 bytes apart, fewer than the 36 each takes", "H", functions + 12, 8)
-
-
-def profile(folder: Path) -> tuple[Patch, int]:
-    patch = Patch(made.sample(folder) / "profile.db")
-    return patch, patch.get("Q", patch.section(0))
-
-
-def test_values_and_traces_that_lead_nowhere(tmp_path: Path) -> None:
-    patch, first = profile(tmp_path)
-    patch.set("I", first + 40, 0)  # values would be taken for those of one thread
-    assert "profile.db: the first of 4 profiles is not the sum over all threads. " in error(tmp_path)
-    patch, first = profile(tmp_path)
-    patch.set("I", patch.get("Q", first + 24), 9)  # searching relies on the order: this is damage, not absent
-    assert "profile.db: the contexts of profile 0 are not in order. " in error(tmp_path)
-    patch, first = profile(tmp_path)
-    patch.set("Q", first + 8, len(patch.data))
-    assert "profile.db: the values of profile 0 would end at byte " in error(tmp_path)
-    for value in (float("nan"), float("inf")):
-        patch, first = profile(tmp_path)
-        patch.set("d", patch.get("Q", first + 8) + 2, value)
-        assert "profile.db: the values of profile 0 are not all numbers. " in error(tmp_path)
-    for form, at, value, words in (
-        ("I", 0, 99, "a trace is of profile 99, the database has 4. "),
-        *(("Q", at, value, "a trace would be from byte ") for at, value in ((8, 1 << 40), (16, 7))),
-    ):
-        patch = Patch(made.sample(tmp_path) / "trace.db")
-        patch.set(form, patch.get("Q", patch.section(0)) + at, value)
-        assert f"trace.db: {words}" in error(tmp_path)
-    patch = Patch(made.sample(tmp_path) / "trace.db")
-    patch.set("Q", patch.section(0) + 24, 0)
-    assert f"trace.db: the traces last from {T0} to 0 ns. " in error(tmp_path)
-    for time, words in ((2000, "not in order of time"), (-1, "before the first or after the last")):
-        patch = Patch(made.sample(tmp_path) / "trace.db")
-        patch.set("Q", patch.get("Q", patch.get("Q", patch.section(0)) + 8), made.T0 + time)
-        assert words in error(tmp_path)
+    made.sample(tmp_path)
+    root = number(meta, number(meta, CONTEXTS))
+    child, unfit = number(meta, root + 8), "do not fit into their section, or are there twice"
+    change(meta, "Q", child, number(meta, root))
+    check(meta, "Q", child + 8, child, unfit)  # the function is its own child
+    check(meta, "Q", child + 8, len(meta.read_bytes()) + 8, unfit)  # they lie behind the end of the file
+    check(meta, "I", child + 16, 0, "the context 0 is there more than once")  # which stands for the whole program
+    check(meta, "Q", child + 32, number(meta, child + 32) + 8, "points at none of the")  # between two functions
+    check(meta, "Q", root + 24, 1 << 40, "a text would start at byte 1099511627776 and has no end")
+    check(meta, "Q", root, number(meta, root) - 8, "does not end with its array")  # the last child is cut
+    check(meta, "B", child + 20, 7, "a context is shorter than its flags say")
+    first = number(values, number(values, PROFILES))
+    check(values, "I", first + 40, 0, "the first of 4 profiles is not the sum over all threads. ")
+    check(values, "I", number(values, first + 24), 9, "the contexts of profile 0 are not in order. ")
+    check(values, "Q", first + 8, len(values.read_bytes()), "the values of profile 0 would end at byte ")
+    check(values, "d", number(values, first + 8) + 2, float("nan"), "the values of profile 0 are not all numbers. ")
+    trace = number(traces, number(traces, TRACES))
+    check(traces, "I", trace, 99, "a trace is of profile 99, the database has 4. ")
+    check(traces, "Q", trace + 8, 1 << 40, "a trace would be from byte ")
+    check(traces, "Q", number(traces, trace + 8), T0 + 2000, "not in order of time")
+    check(traces, "Q", number(traces, trace + 8), T0 - 1, "before the first or after the last")

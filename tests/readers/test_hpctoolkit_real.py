@@ -125,23 +125,6 @@ def test_traces(name: str, database: Profile) -> None:
     assert trace["thread"].isin(database.table("THREADS")["thread"]).all()
 
 
-def test_operations_of_the_trace_are_those_of_the_metrics(profiles: Path) -> None:
-    """The stream's 8,715 operations are the 7,400 kernels and 1,315 copies counted.
-
-    Contexts whose operations were all followed by idleness last to the nanosecond as long as GPUOP says at the
-    operation around them; 6 kernels were followed directly by another operation, so their end is not known.
-    """
-    database = read(profiles / "hpctoolkit" / GPU)
-    trace, tree = database.table("TRACE"), database.table("CALLTREE").set_index("node")
-    copies = trace[trace["node"].map(tree["kind"] == "gpu_operation")]
-    values = database.table("CALL_METRICS").query("metric == 'GXCOPY'").set_index("node")["exclusive"]
-    assert (1_315, 7_400) == (len(copies), len(trace) - len(copies))
-    assert 6 == (~trace["ended"]).sum()
-    lasted = copies.groupby("node")["dur_ns"].sum()
-    assert lasted.to_dict() == (1e9 * values[values != 0]).round().astype("int64").to_dict()
-    assert 73_912_776 == lasted.sum()
-
-
 def test_streams_ranks_and_python_frames(profiles: Path) -> None:
     database = read(profiles / "hpctoolkit" / GPU)
     stream = database.table("THREADS").query("kind == 'gpu'")

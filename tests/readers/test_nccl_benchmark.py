@@ -1,11 +1,9 @@
 """The tables of nccl-tests and rccl-tests and their reports: every layout, and what is damaged, wrong or failed."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from readers import nccl_files as files
 from readers.nccl_files import half, start
@@ -110,18 +108,15 @@ def test_a_table_says(lines: list[str], expected: dict[str, list[Any]], tmp_path
 
 
 NO_ROOT, ROOT = "{size:>12}  {count:>12}   float     sum", "{size:>12}  {count:>12}     float     sum      -1"
-NOISE = ["", "UCX  WARN  something", "12 of 13 things", "   --------", "[1234567.89] error"]
-PREFIXES = (TAG, " 0: ", "0: ", "[0] ", "node-7: ", "Thu Jan 30 10:11:12 2025[1,0]<stdout>:", "> ")
-HOSTS = ("node0", "ip-10-0-0-1", "x3006c0s1b1n0")
+PREFIXES = (TAG, " 0: ", "[0] ", "node-7: ", "Thu Jan 30 10:11:12 2025[1,0]<stdout>:")
 EACH = (*files.MEASURED, *files.PER_ITERATION)
 LAYOUTS = {
     "2.10": old(("time", "algbw", "busbw", "error"), *halves(NO_ROOT, "2e-07")),
     "2.13": files.old_table(ROWS),
     "-I 1": files.old_table(halves(ROOT, 0, "1.00", "2.00", "1.9", "3.1"), above=files.header(measured=EACH)),
     "-S 1": files.old_table(files.rows(after="  2025-01-31 12:00:00"), above=files.header(after="          timestamp")),
-    "trailing blanks": files.old_table(files.rows(after="   ")),
     "clock before lines": [f"10:11:{second:02d} [1,0]: {line}" for second, line in enumerate(files.table())],
-    "noise between rows": inside(ROWS[0], *NOISE, *ROWS[1:]),
+    "noise between rows": inside(ROWS[0], "", "UCX  WARN  something", "12 of 13 things", *ROWS[1:]),
 }
 AROUND = [
     *((name, lines, "", []) for name, lines in LAYOUTS.items()),
@@ -129,7 +124,7 @@ AROUND = [
     *((prefix, files.table(), prefix, []) for prefix in PREFIXES),
     # mpirun --tag-output repeats its tag wherever the test flushed its output: after the root and after a half.
     ("tags within", inside(*torn(TAG, TAG)), TAG, []),
-    *((f"{host} {prefix}", connects(host, 1), prefix, ["P2P/IPC"]) for host in HOSTS for prefix in ("", TAG)),
+    ("a host's name", connects("ip-10-0-0-1", 1), TAG, ["P2P/IPC"]),
     # In every row, so ``-1node0`` and ``0node0`` are there often: numbers run into the same host.
     ("every row torn", connects("node0"), "", ["P2P/IPC"]),
 ]
@@ -173,7 +168,6 @@ def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
     # By reduction, root, size over elements (1024 floats) and checks: send-receive and all-to-all have none in place.
     for expected, size, columns, busbw, in_place in [
         ("all_reduce", 4096, {}, "17.50", 0),
-        ("all_reduce", 4096, {}, "17.50", "N/A"),
         ("send_recv", 4096, {}, "10.00", "N/A"),
         ("reduce_scatter", 32768, {}, "8.75", 0),
         ("all_gather", 32768, NO_REDUCTION, "8.75", 0),
@@ -181,8 +175,7 @@ def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
         ("broadcast", 4096, {**NO_REDUCTION, "root": 0}, "10.00", 0),
         ("reduce", 4096, {"root": 3}, "10.00", 0),
     ]:
-        checked = "N/A" if (expected, in_place) == ("all_reduce", "N/A") else 0
-        halves = "".join(half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place))
+        halves = "".join(half(("500.0", "10.00", busbw, wrong)) for wrong in (0, in_place))
         row = start(size, 1024, **columns) + halves
         path = files.written(tmp_path / "run.txt", files.old_table([row]))
         assert {expected} == set(nccl.read(path).table("COLLECTIVES")["operation"])
@@ -190,7 +183,6 @@ def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
     for name, above, expected in [
         ("nccl_alltoall.log", [], {"all_to_all"}),
         ("run.txt", ["+ mpirun -np 8 ./build/all_gather_perf -b 8 -e 8G"], {"all_gather"}),
-        ("alltoall.txt", ["+ ./build/all_gather_perf"], {"all_gather"}),
         ("all_reduce.txt", [], set()),
         ("run.txt", [], set()),
     ]:
@@ -209,13 +201,13 @@ def test_rows_and_names_tell_the_collective(tmp_path: Path) -> None:
 
 FIRST = ROWS[0].split()
 DAMAGED = [  # the first row: ended early, and with another size, count or type
-    *(FIRST[:cells] for cells in (3, 4, 5, 6, 7, 8)),
-    *([wrong, *FIRST[1:]] for wrong in ("9223372036854775808", "nan", "?", "9" * 400)),
-    *([FIRST[0], wrong, *FIRST[2:]] for wrong in ("9223372036854775808", "nan", "?", "9" * 400)),
+    *(FIRST[:cells] for cells in (3, 5, 8)),
+    *([wrong, *FIRST[1:]] for wrong in ("9223372036854775808", "nan")),
+    [FIRST[0], "9" * 400, *FIRST[2:]],
     [*FIRST[:2], "7", *FIRST[3:]],
     [*FIRST[:4], "9" * 400, *FIRST[5:]],
     # Neither negative times nor words nor endless powers are read.
-    *([*FIRST[:5], wrong, *FIRST[6:]] for wrong in ("1e999999999", "-5.00", "0x12", "1_0", "inf*")),
+    *([*FIRST[:5], wrong, *FIRST[6:]] for wrong in ("1e999999999", "-5.00", "0x12", "1_0")),
 ]
 
 
@@ -257,27 +249,20 @@ SHORT = [
 WRONG = start(8, 2) + FINE + half(("1.00", "0.00", "0.00", 12))
 OLD_ERRORS = [start(8, 2, root=None) + half(("1.00", "0.00", "0.00", error)) * 2 for error in ("2e-07", "3e+01*")]
 ERROR = ("time", "algbw", "busbw", "error")
-UNCHECKED_IN_PLACE = start(8, 8, redop="none") + FINE + half(("1.00", "0", "0", "N/A"))
-SECOND = replaced(files.table("all_gather_perf"), "algbw", "alg")  # its header is damaged: nobody can read its rows
 UNCHECKED, CORRUPT = "not checked (validation off)", "data corrupt in"
 
 
 CORRUPT_ROWS = replaced(inside(WRONG, *ROWS[1:]), "values : 0 OK", "values : 12 FAILED")
 TORN = inside(ROWS[0], ROWS[1].replace("218.85", ""), ROWS[2].replace("31533", "315x3"))
-AFTER = len(files.table()) + 18
 LACKING = {
     "plain": (files.table(), 6, ()),
     "wrong": (CORRUPT_ROWS, 6, ("all_reduce_perf: data corrupt in 1 rows (12 values out of bounds)",)),
     # Up to 2.12 an error is printed, 2e-07; one beyond the threshold ends in an asterisk.
     "old": (old(ERROR, OLD_ERRORS[0]), 2, ()),
     "old and wrong": (old(ERROR, *OLD_ERRORS), 4, ("data corrupt in 1 rows",)),
-    # N/A everywhere is validation off; in place alone it is not. So is a table without the column of the checks.
     "off": (inside(*replaced(ROWS, "      0", "    N/A")), 6, (UNCHECKED,)),
-    "off in place": (files.table("alltoall_perf", inner=[UNCHECKED_IN_PLACE]), 2, ()),
-    "no checks": (old(ERROR[:3], start(8, 2, root=None) + "  1.00  0.00  0.00" * 2), 2, (UNCHECKED,)),
     "short": (SHORT, 12, ("all_reduce_perf, all_gather_perf: sizes end below 26549638485 bytes, for lack of memory",)),
     "not whole": (TORN, 2, ("2 rows that are not whole are left out (line 19 first)",)),
-    "no header": ([*files.table(), *SECOND], 6, (f"gather_perf: 3 rows without a header are left out (line {AFTER} ",)),
     "no list": (NO_LIST, 2, ("the number of ranks is unknown",)),
     # What was measured before a failure stays, with the note that the table has no summary.
     "failed": (failed(files.table()), 6, ("ends after 3 rows without a summary", "the run failed: Test NCCL failure")),
@@ -314,9 +299,7 @@ def test_the_list_or_the_bandwidths_give_the_ranks(tmp_path: Path) -> None:
     # The formula of nccl-tests turned round, with half of the last printed digit as doubt.
     for collective, halves, ranks in [
         ("all_reduce", [("180.71", "338.82")], 16),  # 1.87494 to two digits each: between 15.99 and 16.00
-        ("all_gather", [("100.00", "87.50")], 8),
         ("all_reduce", [("0.01", "0.02")], None),  # anything from 2 on
-        ("all_reduce", [("10.00", "19.96")], None),  # between about 400 and 700
         ("all_reduce", [("100.00", "175.00"), ("100.00", "150.00")], None),  # 8 and 4: a contradiction
         ("send_recv", [("100.00", "100.00")], None),
         (None, [("100.00", "175.00")], None),
@@ -333,8 +316,6 @@ REFUSED = {
     "damaged rows": (DAMAGED_ALL, r"3 rows of nccl-tests and none that is whole \(line 18 first\)(?!.*ended before)"),
     "header alone": (files.table()[:17], "a header of nccl-tests and no rows: the run ended before its first"),
     "commas": (COMMAS, "neither results of nccl-tests nor rings, connections or calls"),
-    # Where two times stand next to each other, no row could be read.
-    "two times": ([line.replace("algbw", "time", 1) for line in files.table()], ""),
 }
 
 
@@ -371,18 +352,6 @@ def test_a_report_says_what_the_table_says(tmp_path: Path) -> None:
     assert 1_738_324_800 * 10**9 == profile.capture["t0_unix_ns"].item()
     assert "its start is local time without a zone, taken as UTC" in profile.notes
     assert read_report(tmp_path, start_time="noon").capture["t0_unix_ns"].isna().all()
-    # A duration that cannot be is handed on, for the schema to take it out.
-    for value in ["1e400", "-1e400", "Infinity", "9e18"]:
-        path = files.reported(tmp_path / "r.json", files.report())
-        text = path.read_text().replace('"size":', '"size": 1, "size":', 1)
-        path.write_text(re.sub(r'"time":[\d.]+', f'"time":{value}', text, count=1))
-        profile = nccl.read(path)
-        assert "keys are there twice in one object, the last value of each is read (1, such as size)" in profile.notes
-        handed_on = profile.loaders["COLLECTIVES"]()
-        assert isinstance(handed_on, pd.DataFrame)
-        assert handed_on["dur_ns"].abs().max() == abs(float(value)) * 1000
-        assert 1 == profile.table("COLLECTIVES")["dur_ns"].isna().sum()
-        assert any("COLLECTIVES" in note for note in profile.doubts)
 
 
 CPU = {"cpu_time": 1.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0.0}  # with -C 1
@@ -393,13 +362,11 @@ CPU = {"cpu_time": 1.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0.0}  # with -C 
     [
         # 1.234567 us are 1,234.567 ns, read as text and not as a sum of powers of two.
         (files.result(8, 2, HALF, HALF), {"out_of_place": 1234.567, "in_place": 1234.567}, ""),
-        (files.result(8, 2, None, HALF), {"in_place": 1234.567}, ""),  # a replay has no half out of place
         (files.result(8, 2, None, ("nan", *HALF[1:])), {"in_place": None}, ""),
         (files.result(8, 2, None, None, in_place=CPU), {"in_place": None}, "times of the CPU"),
         (files.result(8, 2, None, (*HALF[:3], 5.0)), {"in_place": 1234.567}, "data corrupt in 1 rows"),
-        (files.result(8, 2, None, (*HALF[:3], None)), {"in_place": 1234.567}, "validation off"),
     ],
-    ids=["exact", "replay", "nan", "cpu", "wrong", "not checked"],
+    ids=["exact", "nan", "cpu", "wrong"],
 )
 def test_a_result_has_the_halves_that_were_measured(
     result: dict[str, Any], times: dict[str, float | None], note: str, tmp_path: Path
@@ -429,11 +396,10 @@ def test_reports_that_are_cut_or_none(tmp_path: Path) -> None:
         *({"results": [result]} for result in ({"size": 8}, "text")),
         *({"results": [files.result(size, 2, HALF, HALF)]} for size in (2**70, -8)),
         # Only null stands for a half that was not measured.
-        *({"results": [files.result(8, 2, HALF, HALF, in_place=nothing)]} for nothing in (0, "", [], {}, False)),
-        {"results": [files.result(8, 2, HALF, HALF, root="first")]},
+        {"results": [files.result(8, 2, HALF, HALF, in_place=0)]},
         {"results": [files.result(8, 2, HALF, HALF, out_of_place={"time": "1e99999999"})]},
         {"config": {"devices": [{"hostname": "a", "device": 2**40, "device_info": "x"}]}},
-        *({"config": "text"}, {"nccl_version": None}),
+        {"config": "text"},
     ]:
         with pytest.raises(ReadError, match=r"out\.json: not as nccl-tests writes a report \("):
             read_report(tmp_path, **more)

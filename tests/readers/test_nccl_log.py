@@ -64,15 +64,12 @@ def test_connections(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "transport"),
     [
-        *((f"Channel 00/{i} : 0[0] -> 1[1] via {via}", via) for i, via in enumerate(("P2P/CUMEM", "P2P/CUMEM/read"))),
-        ("Channel 00 : 0[c7000] -> 1[87000] via P2P/IPC", "P2P/IPC"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM/read"),
         ("Channel 00 : 0[c7000] -> 1[87000] via P2P/direct pointer comm 0x7f1 nRanks 08", "P2P/direct pointer"),
         ("Channel 00 : 0[1a000] -> 1[1c000] via P2P/indirect/2[5e000]/read", "P2P/indirect/2[5e000]/read"),
-        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(2)/GDRDMA(PCI)/Shared", "NET/IB/0(2)/GDRDMA(PCI)/Shared"),
         ("Channel 00/0 : 0[0] -> 1[0] [receive] via NET/AWS Libfabric/3/GDRDMA", "NET/AWS Libfabric/3/GDRDMA"),
         ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", "SHM/direct/direct"),
         ("Ring 00 : 0 -> 1 [send] via NET/Socket/0", "NET/Socket/0"),
-        ("Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA/flush=None", "NET/IB/0/GDRDMA/flush=None"),
     ],
 )
 def test_every_version_from_2_4_to_2_31_names_the_transport(text: str, transport: str, tmp_path: Path) -> None:
@@ -152,8 +149,6 @@ def test_which_lines_are_read(tmp_path: Path) -> None:
     assert {"COLLECTIVES", "LINKS", "DEVICES"} == set(profile.loaders)
     assert {"benchmark": 6, "log": 1} == profile.table("COLLECTIVES")["source"].value_counts().to_dict()
     assert "nccl-tests" == profile.capture["tool"].item()
-    line = "a" * 10**6 + " NCCL INFO " + "1:" * 10**5 + " [0] NCCL INFO x"  # a process is looked for within bounds
-    assert 1 == len(read(tmp_path, line, PEERS).table("LINKS"))
 
 
 @pytest.mark.parametrize(
@@ -207,9 +202,7 @@ def test_choices_are_given_to_calls(tmp_path: Path) -> None:
         # From 2.20 on a choice is told by numbers, with a time that NCCL's model estimates and nobody measured.
         ("67108864 Bytes -> Algo 1 proto 2 time 123.456", [None, 67108864, 8, "ring", "Simple"]),
         ("AllGather: 4096 Bytes -> Algo 5 proto 1 time 9.5", ["all_gather", 4096, 8, "nvls_tree", "LL128"]),
-        # Algorithms of versions to come are missing.
-        ("8 Bytes -> Algo 17 proto 9 time 1.0", [None, 8, 8, None, None]),
-        ("AllReduce: 4 Bytes -> Algo X proto Y time 1", ["all_reduce", 4, 8, None, None]),
+        ("8 Bytes -> Algo 17 proto 9 time 1.0", [None, 8, 8, None, None]),  # an algorithm of versions to come
     ]:
         frame = calls(tmp_path, *init(0, 8), said(text))
         assert [expected] == values(frame, "operation", "bytes", "ranks", "algorithm", "protocol")
@@ -247,10 +240,8 @@ LOGS = ["nccl_debug_info_gh200_issue1291.txt", "nccl_debug_info_h100_issue1453.t
 # Logs in which no reader is to find anything: a run without NCCL_DEBUG, other benchmarks, a launch that failed.
 FOREIGN = [VAE.replace("with_aws", "without_aws"), "superbench__cuda_memory_d2h_bw.log", "superbench__gpu_burn.log"]
 FOREIGN += ["superbench__monitor.jsonl", FAILED]
-# Size, and the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
-PRINTED = re.compile(
-    r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +([\d.]+) +([\d.]+) +\S+" * 2 + r"\s*$"
-)
+# Size, and the times among the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
+PRINTED = re.compile(r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +[\d.]+ +[\d.]+ +\S+" * 2 + r"\s*$")
 SPELLING = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 
 every_test = pytest.mark.parametrize("name", TESTS)
@@ -277,16 +268,11 @@ def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
     return [frame[frame["operation"] == operation] for operation in TESTS[name]]
 
 
-def printed(path: Path) -> pd.DataFrame:
+def printed(path: Path) -> list[tuple[int, str, float]]:
+    """Size, placement and duration in ns of each half of a row: its time in us, moved by three digits."""
     found = [match.groups() for line in path.read_text().splitlines() if (match := PRINTED.match(line))]
-    ends = (1, "out_of_place"), (4, "in_place")
-    halves = [(row[0], *row[at : at + 3], place) for row in found for at, place in ends]
-    return pd.DataFrame(halves, columns=["bytes", "time", "algbw", "busbw", "placement"]).astype({"bytes": "int64"})
-
-
-def half_a_digit(cells: pd.Series) -> pd.Series:
-    """Half of the last digit that was printed."""
-    return 0.5 * 10.0 ** -cells.str.partition(".")[2].str.len()
+    ends = (1, "out_of_place"), (2, "in_place")
+    return [(int(row[0]), place, float(f"{row[at]}e3")) for row in found for at, place in ends]
 
 
 @every_test
@@ -309,34 +295,9 @@ def test_tables_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], 
     assert sorted(set(truth["reduced_max"])) == sorted(set(re.findall(r"sizes end below (\d+) bytes", notes)))
     assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
     assert "corrupt" not in notes
-    # Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up.
-    shown = printed(profiles / "monitor" / name)[["bytes", "placement", "time"]]
-    expected = [(size, place, float(f"{time}e3")) for size, place, time in shown.itertuples(index=False, name=None)]
+    # Nothing is lost or made up.
+    expected = printed(profiles / "monitor" / name)
     assert sorted(expected) == sorted(zip(frame["bytes"], frame["placement"], frame["dur_ns"], strict=True))
-
-
-@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
-def test_bus_bandwidths_are_as_printed(profile: Profile, truth: dict[str, Any], name: str, profiles: Path) -> None:
-    """Bytes over time, times the factor of the collective, is the column busbw, as far as time and it were printed.
-
-    Both are rounded: with time t +- dt and bandwidth b +- db, bytes * factor lies between (t - dt) (b - db) and
-    (t + dt) (b + db). The best of each table is the truth's, to its two digits and the four or more of a time.
-    """
-    shown = printed(profiles / "monitor" / name)
-    computed = bandwidth(pd.concat(by_table(profile, name), ignore_index=True))
-    assert shown["bytes"].tolist() == computed["bytes"].tolist()
-    assert shown["placement"].tolist() == computed["placement"].tolist()
-    time, rate = shown["time"].astype(float), shown["busbw"].astype(float)
-    moved = computed["bus_bytes_per_s"] * computed["dur_ns"] * 1e-9
-    low = (time - half_a_digit(shown["time"])) * 1e-6 * (rate - half_a_digit(shown["busbw"])) * 1e9
-    high = (time + half_a_digit(shown["time"])) * 1e-6 * (rate + half_a_digit(shown["busbw"])) * 1e9
-    assert (moved >= low * (1 - 1e-12)).all()
-    assert (moved <= high * (1 + 1e-12)).all()
-    assert len(shown) == moved.notna().sum()
-    full = [told for told in truth["tables"] if told["rows"]]
-    for told, rows in zip(full, by_table(profile, name), strict=True):
-        best = bandwidth(rows)["bus_bytes_per_s"].max() / 1e9
-        assert told["best_busbw"] == pytest.approx(best, abs=0.005 + 5e-5 * best)
 
 
 # Logs whose rows other text tears apart, or whose list of devices is not whole: ranks and rows counted by hand in the
@@ -403,22 +364,3 @@ def test_rings_and_trees_are_those_of_the_truth(profile: Profile, truth: dict[st
     for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
         assert edges["from_rank"].is_unique
         assert len({*edges["from_rank"], *edges["to_rank"]}) - (kind == "tree") == len(edges)
-
-
-@pytest.mark.parametrize(("name", "peers", "ends", "broken"), [(LOGS[1], 0, 1, 0), (VAE, 0, 2, 2), (RESNET, 2, 2, 0)])
-def test_connections_are_those_of_the_truth(
-    profile: Profile, truth: dict[str, Any], peers: int, ends: int, broken: int, name: str
-) -> None:
-    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line.
-
-    Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
-    All work with GPUDirect RDMA, so that there is no remark on them.
-    """
-    transport = profile.table("LINKS")["transport"].dropna()
-    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
-    assert expected - peers == transport.str.startswith("P2P/").sum()
-    network = transport[transport.str.startswith("NET/")]
-    assert truth["gdrdma_lines"] - broken == ends * len(network)
-    assert network.str.contains("/GDRDMA").all()
-    assert "GPUDirect" not in "\n".join(profile.notes)
-    assert 0 == truth["shm_lines"] + truth["warnings"]

@@ -92,12 +92,6 @@ def test_columns_names_and_labels(tmp_path: Path) -> None:
     path = files.raw(tmp_path / "n.csv", *(replace(files.full(i), name=n) for i, n in enumerate(names)))
     mended = files.read(path).table("LAUNCHES")["full_name"].tolist()
     assert ["void <unnamed>::k<a::<unnamed>::b>(int)", names[1]] == mended
-    # Of two columns with a metric's name the first counts; one without a name is no metric.
-    path = files.raw(tmp_path / "page.csv", files.Measured(metrics("1", "2", "3")))
-    path.write_text(path.read_text().replace('"b.sum"', '"a.sum"').replace('"c.sum"', '""'))
-    found, note = counters(path)
-    assert [("a.sum", 1.0)] == found
-    assert "without a name of their own, which were left out: 2" in note
     # A raw page in Kbyte loses digits of small launches.
     found, note = counters(files.raw(tmp_path / "a.csv", files.Measured({"x.sum": ("Kbyte", "1.5")})))
     assert [("x.sum", 1500.0)] == found
@@ -125,13 +119,9 @@ def test_columns_names_and_labels(tmp_path: Path) -> None:
 
 
 UNITS = {
-    **dict.fromkeys(("ns", "nsecond"), ("ns", 1.0)),
     **dict.fromkeys(("ms", "msecond"), ("ns", 1e6)),
-    **dict.fromkeys(("s", "second"), ("ns", 1e9)),
     **dict.fromkeys(("Gbyte", "GB"), ("byte", 1e9)),
-    **dict.fromkeys(("Ghz", "GHz", "cycle/ns", "cycle/nsecond"), ("hz", 1e9)),
-    **dict.fromkeys(("Mhz", "cycle/us", "cycle/usecond"), ("hz", 1e6)),
-    **dict.fromkeys(("hz", "cycle/second"), ("hz", 1.0)),
+    **dict.fromkeys(("Ghz", "cycle/nsecond"), ("hz", 1e9)),
     **dict.fromkeys(("Tbyte/s", "Tbyte/second", "TB/s"), ("byte/s", 1e12)),
     "%/Kbyte": ("%/byte", 1e3),
     # What is no amount of time, bytes or cycles stays.
@@ -215,16 +205,14 @@ def test_how_numbers_are_written_is_told_by_values_alone(write, tmp_path: Path) 
     assert "left out: 3 (first: " in note
     assert [None] * 4 == [blocks(text) for text in ("", "()", "(1, x, 1)", "-1")]
     # Both cells are named, however many rows stand between them.
-    for far in [0, 3000]:
-        between = [files.Measured({"b.sum": ("", "7")}, number=1 + i) for i in range(far)]
-        first, last = files.Measured({"a.sum": ("", "49.01")}), files.Measured({"c.sum": ("", "8,6")}, number=far + 1)
-        path = write(tmp_path / "page.csv", first, *between, last)
-        with pytest.raises(ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"):
-            ncu.read(path)
+    between = [files.Measured({"b.sum": ("", "7")}, number=1 + i) for i in range(300)]
+    first, last = files.Measured({"a.sum": ("", "49.01")}), files.Measured({"c.sum": ("", "8,6")}, number=301)
+    path = write(tmp_path / "page.csv", first, *between, last)
+    with pytest.raises(ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"):
+        ncu.read(path)
     # A time in tsecond would be off by thousands: it is not measured, with a note.
     for metric, unit in [
-        *(("gpu__time_duration.sum", "tsecond"), ("dram__bytes_read.sum", "Qbyte")),
-        ("sm__cycles_elapsed.avg.per_second", "cycle/tsecond"),
+        ("gpu__time_duration.sum", "tsecond"),
         ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "percent"),
     ]:
         found, note = counters(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
@@ -268,17 +256,13 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ReadError, match=r"page\.csv: "):
             ncu.read(path)
-    short = write(tmp_path / "short.csv", files.Measured({"a.sum": ("", "1"), "b.sum": ("", "2")}))
-    short.write_text(short.read_text().removesuffix('"2"'))  # in the comma before the last value
-    with pytest.raises(ReadError, match=r"short\.csv: the row that begins in line \d+ is cut"):
-        ncu.read(short)
     # A row within the page that is too short.
     lines = whole.decode().splitlines()
     lines[-2] = ",".join(lines[-2].split(",")[:3])
     path.write_text("\n".join(lines))
     with pytest.raises(ReadError, match=r"row \d+ has 3 fields, the header has \d+"):
         ncu.read(path)
-    for first in ['"-5"', '"x0"', '""0"', "0", '"1e300"', '"1",x"1"']:
+    for first in ['"-5"', '"1e300"', '"1",x"1"']:
         path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2), end=True)
         lines = path.read_text().splitlines()
         at = next(i for i, line in enumerate(lines) if line.startswith('"1",'))
@@ -288,7 +272,7 @@ def test_what_is_cut_or_damaged(write, tmp_path: Path) -> None:
         assert (2 if write is files.raw else 3) == len(profile.table("LAUNCHES"))
         assert 1 == sum(f"(first: line {at + 1}, " in note for note in profile.notes)
     for cell, finding in [
-        *((cell, "cannot be divided into cells") for cell in ('"a"p"p"', '"app"x', '"app"\r')),
+        ('"a"p"p"', "cannot be divided into cells"),
         (f'"{"x" * 200_000}"', r"cannot be divided into cells \(field larger"),
         ('"app', "a quote in it is never closed"),
     ]:
@@ -331,7 +315,8 @@ def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
         with pytest.raises(ReadError, match=rf"page\.csv: .*{finding}"):
             ncu.read(path)
     for column, other, words in [
-        *((name, "Other", f"no column '{name}'") for name in ("Kernel Name", "Metric Unit", "Metric Value")),
+        ("Kernel Name", "Other", "no column 'Kernel Name'"),
+        ("Metric Value", "Other", "no column 'Metric Value'"),
         ("Process Name", "Kernel Name", "two columns 'Kernel Name'"),  # which of the two would hold nobody knows
     ]:
         for write in (files.raw, files.details)[column.startswith("Metric") :]:
@@ -346,34 +331,7 @@ def test_details_and_raw_pages_that_are_not_whole(tmp_path: Path) -> None:
     assert ['first line,\nsecond "line"'] == profile.table("RULES")["message"].tolist()
 
 
-class Line(str):
-    searched = 0
-
-    def count(self, *sought: str) -> int:  # type: ignore[override]
-        Line.searched += len(self)
-        return super().count(*sought)
-
-    def __add__(self, other: str) -> Line:
-        return Line(str(self) + other)
-
-    def __radd__(self, other: str) -> Line:
-        return Line(other + str(self))
-
-    def rstrip(self, *characters: str) -> Line:  # type: ignore[override]
-        return Line(super().rstrip(*characters))
-
-
 def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A quote that is open to the end: what is searched grows as the file does, not as its square.
-    plain_lines = log._lines
-    monkeypatch.setattr(log, "_lines", lambda path: map(Line, plain_lines(path)))
-    for launches in (20, 40, 80):
-        path = files.details(tmp_path / "page.csv", *(replace(files.full(i), rules=()) for i in range(launches)))
-        path.write_text(path.read_text().replace('"10.5"', '"10.5', 1))
-        Line.searched = 0
-        with pytest.raises(ReadError, match="a quote in it is never closed"):
-            ncu.read(path)
-        assert Line.searched / path.stat().st_size < 2
     monkeypatch.setattr(log, "LONGEST", 5000)
     path = files.raw(tmp_path / "page.csv", *map(files.full, range(40)), end=True)
     whole = path.read_text()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from readers import ncu_files as files
 
-import perfkit
 from make.ncu import cases
 
 TENSOR = "sm__ops_path_tensor_"
@@ -242,9 +241,3 @@ def test_what_is_missing_says_how_to_record_it(tmp_path: Path) -> None:
     tables = [m.table for m in files.read(path).missing]
     assert "LAUNCHES.fp32_flops" not in tables
     assert "LAUNCHES.dur_ns" in tables
-    # perfkit.load keeps what single columns lack, also from the cache.
-    path = files.raw(tmp_path / "raw.csv", files.Measured({"gpu__time_duration.sum": ("ns", "5")}))
-    first, second = perfkit.load(path), perfkit.load(path)
-    assert first.missing == second.missing
-    assert "LAUNCHES.dram_bytes" in {m.table for m in second.missing}
-    assert [5.0] == second.launches["dur_ns"].tolist()

@@ -61,7 +61,7 @@ def test_every_form_is_claimed_read_and_cut_alike(write: Write, tmp_path: Path) 
 
 
 @every_form
-@pytest.mark.parametrize("size", [40, 100, 777, 5000])
+@pytest.mark.parametrize("size", [40, 777])
 def test_blocks_of_any_size_give_the_same(
     write: Write, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def test_keys_marks_and_cuts(tmp_path: Path) -> None:
     assert 2 == len(torch_trace.read(path).table("KERNELS"))
     # What Kineto and Python write for a quotient by zero is not JSON, and refuses no trace.
     text = made.printed(tmp_path / "trace.json", made.trace(made.kernel("k", 1, 2, share=0.125))).read_text()
-    for number in ("NaN", "-nan", "inf", "-inf", "Infinity", "N/A"):
+    for number in ("NaN", "-inf", "N/A"):
         path.write_text(text.replace("0.125", number))
         assert ["k"] == torch_trace.read(path).table("KERNELS")["full_name"].tolist()
     path = tmp_path / "trace.json"
@@ -110,23 +110,6 @@ def test_keys_marks_and_cuts(tmp_path: Path) -> None:
     rows, words = outcome(path)
     assert 1 == rows
     assert "30 bytes of what follows are dropped" in words
-
-
-def test_one_pass_fills_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading opens the file once; with a cache, every table is then there, Python functions too, and not in memory."""
-    opened: list[Path] = []
-    original = stream.Source.__init__
-    monkeypatch.setattr(stream.Source, "__init__", lambda self, path: opened.append(path) or original(self, path))
-    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
-    found = perfkit.load(made.printed(tmp_path / "trace.json", made.sample())).profiles[0]
-    assert [0, 1] == found.table("PYTHON_CALLS")["depth"].tolist()
-    names = {path.name.partition(".")[0] for path in (tmp_path / "cache").rglob("*.parquet")}
-    assert names == {"CAPTURE", *found.loaders}
-    kernels = found.table("KERNELS")
-    found.release("KERNELS")
-    assert kernels is not found.table("KERNELS")
-    pd.testing.assert_frame_equal(kernels, found.table("KERNELS"))
-    assert 1 == len(opened)
 
 
 def outcome(path: Path) -> tuple[int, str]:
@@ -143,15 +126,10 @@ def test_values_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
         ({"name": 5}, "Expected `str`, got `int`"),
         *(({"ts": "soon"}, "a time is '\"soon\"', not a number"), ({"ts": None}, "a time is 'null', not a number")),
         ({"dur": 1e300}, "which is no time of a recording"),
-        ({"pid": [1]}, "Expected `int | float | str | null`, got `array`"),
-        ({"args": 7}, "Expected `object | null`, got `int`"),
         ({"args": {"grid": "all"}}, "Expected `array | null`, got `str`"),
     ]:
         with pytest.raises(ReadError, match=f"trace.json: .*{re.escape(words)}"):
             made.read(tmp_path, made.kernel("a", 1, 1), {**made.kernel("k", 1, 1), **changes})
-    for key in ("baseTimeNanoseconds", "deviceProperties", "distributedInfo"):
-        with pytest.raises(ReadError, match=f"trace.json: .*{key}"):
-            made.read(tmp_path, made.op("a", 1, 1), **{key: "text"})
     path = tmp_path / "trace.json"
     text = json.dumps(made.trace(made.op("a", 1, 1, deep="HERE"))).encode()
     for tail, words in (
@@ -163,12 +141,6 @@ def test_values_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
         path.write_bytes(text.removesuffix(b"}") + tail)
         with pytest.raises(ReadError, match=words):
             torch_trace.read(path)
-    path.write_bytes(text.removesuffix(b"]}") + b", oops")
-    with pytest.raises(ReadError, match="an event is not JSON"):
-        torch_trace.read(path)
-    path.write_bytes(text.replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000))  # deeper than can be followed
-    with pytest.raises(ReadError, match="the trace is damaged"):
-        torch_trace.read(path)
     # Bytes changed within the packed text fail its check.
     path = made.packed(tmp_path / "trace.json.gz", made.sample())
     whole = bytearray(path.read_bytes())
@@ -178,59 +150,36 @@ def test_values_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
         torch_trace.read(path)
 
 
-def test_what_has_no_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LONGEST", 2000)
-    monkeypatch.setattr(Text.__init__, "__defaults__", (500,))
-    path = tmp_path / "trace.json"
-    path.write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "args": {' + '"a": 1, ' * 1000)
-    with pytest.raises(ReadError, match="no event ends within 2000 bytes"):
-        torch_trace.read(path)
-    path.write_text('{"schemaVersion": 1, "deviceProperties": [' + "1, " * 1000)
-    with pytest.raises(ReadError, match="the file is cut or damaged before the events"):
-        torch_trace.read(path)
-    # A file of zero bytes behind the events is not read into memory.
-    monkeypatch.setattr(stream, "LONGEST", 1 << 16)
-    monkeypatch.setattr(Text.__init__, "__defaults__", (1 << 14,))
-    path.write_bytes(made.printed(path, made.sample()).read_bytes().rstrip(b"}\n") + bytes(1 << 20))
-    with pytest.raises(ReadError, match=r"more than 65536 bytes follow the events"):
-        torch_trace.read(path)
-
-
 EPOCH = 1_700_000_000_000_000  # us
 
 
 def test_events_and_numbers_that_cannot_be(tmp_path: Path) -> None:
     # It would be zero or end of all tables: it is left out and counted.
-    for ts, dur in [(0, 5), (-1, 5), (EPOCH, 1_600_000_000_000_000), (2_300_000_000_000_000, 5)]:
-        for category in ["cpu_op", "kernel", "python_function"]:
-            kinds = ("cpu_op", "kernel", "python_function")
-            near = [made.event(kind, "near", EPOCH + i, 5) for i in range(3) for kind in kinds]
-            profile = made.read(tmp_path, *near, made.event(category, "far", ts, dur))
-            assert 7_000 == profile.capture["dur_ns"].item()
-            for table in ("OPS", "KERNELS", "PYTHON_CALLS"):
-                assert [0, 1_000, 2_000] == profile.table(table)["start_ns"].tolist()
-            noted = "events more than ten years before or after most others, or as long, are left out (1)"
-            assert noted in profile.notes
-    for number in [-(2**63), -5, 2**31, 2**40, 2**70]:
+    for ts, dur in [(0, 5), (EPOCH, 1_600_000_000_000_000)]:
+        kinds = ("cpu_op", "kernel", "python_function")
+        near = [made.event(kind, "near", EPOCH + i, 5) for i in range(3) for kind in kinds]
+        profile = made.read(tmp_path, *near, made.event("kernel", "far", ts, dur))
+        assert 7_000 == profile.capture["dur_ns"].item()
+        for table in ("OPS", "KERNELS", "PYTHON_CALLS"):
+            assert [0, 1_000, 2_000] == profile.table(table)["start_ns"].tolist()
+        noted = "events more than ten years before or after most others, or as long, are left out (1)"
+        assert noted in profile.notes
+    for number in [-5, 2**31, 2**70]:
         kernel = {**made.kernel("k", 1, 5), "pid": number, "args": {}}
         copy = {**made.copy("Memcpy PtoP", 2, 5), "args": {"inDevice": 0, "fromDevice": number, "toDevice": 0}}
         profile = made.read(tmp_path, kernel, copy)
         assert ([-1], [-1]) == (profile.table("KERNELS")["gpu"].tolist(), profile.table("COPIES")["peer_gpu"].tolist())
-        # Rank -1 stands for no rank; a note says that the trace states it.
-        profile = made.read(tmp_path, made.op("a", 1, 2), distributedInfo={"rank": -1})
-        assert profile.rank is None
-        assert "the trace states rank -1, which is none: left out" in profile.notes
 
 
-@pytest.mark.parametrize("place", ["head", "between", "tail", "text"])
+@pytest.mark.parametrize("place", ["between", "text"])
 def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some kilobytes of gzip hold megabytes of blanks or letters: reading stops at the limit, wherever they stand."""
     monkeypatch.setattr(stream, "MOST", 1 << 20)
     whole = json.dumps(made.trace(made.op("a", 1, 2), made.op("b", 3, 2))).encode()
-    marks = {"head": b'"traceEvents"', "between": b', {"ph"', "tail": b"]}", "text": b'"b", "pid"'}
-    at = whole.rindex(marks[place]) + (place in ("tail", "text"))
+    marks = {"between": b', {"ph"', "text": b'"b", "pid"'}
+    at = whole.rindex(marks[place]) + (place == "text")
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(whole[:at] + (b"a" if place == "text" else b" ") * (8 << 20) + whole[at:], 9))
     assert path.stat().st_size < 1 << 15
@@ -271,7 +220,7 @@ def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return list(cells.where(cells.notna(), None).itertuples(index=False, name=None))
 
 
-def test_traces_of_now_and_of_2021(tmp_path: Path) -> None:
+def test_times_processes_and_devices_of_a_trace(tmp_path: Path) -> None:
     # Microseconds with decimals become ns since the first event, the Python function at 99.5 us.
     found = torch_trace.read(made.printed(tmp_path / "trace.json", made.sample()))
     expected = {"KERNELS": [11_000, 56_500], "COPIES": [46_500, 50_000], "OPS": [2_500, 3_501]}
@@ -279,23 +228,6 @@ def test_traces_of_now_and_of_2021(tmp_path: Path) -> None:
     assert expected == {name: found.table(name)["start_ns"].tolist() for name in expected}
     assert [20_125, 10_000] == found.table("KERNELS")["dur_ns"].tolist()
     assert [(made.BASE + 99_500, 95_000)] == rows(found.capture, "t0_unix_ns", "dur_ns")
-    # Other categories, threads and streams as text, steps among the operators, memory without totals.
-    found = made.read(
-        tmp_path,
-        made.event("Operator", "ProfilerStep#1", 1, 50, 25738, "25738"),
-        made.event("Operator", "aten::add", 2, 5, 25738, "25738", **{"Input dims": [[2, 3]]}),
-        made.event("Runtime", "cudaLaunchKernel", 3, 1, 25738, "25738", correlation=9, **{"external id": 2}),
-        made.event("Kernel", "add", 4, 2, 0, "stream 7", correlation=9),
-        made.event("Memcpy", "Memcpy DtoD (Device -> Device)", 7, 1, 0, "stream 23", bytes=8),
-        made.event("Memset", "Memset (Device)", 8, 1, 0, "stream 23", bytes=8),
-        {**made.memory(5, 0), "cat": None, "args": {"Device Type": 1, "Device Id": 0, "Bytes": 4}},
-    )
-    assert [("ProfilerStep#1", "step", 25738)] == rows(found.table("RANGES"), "name", "kind", "thread")
-    assert [("aten::add", -1, "[[2,3]]")] == rows(found.table("OPS"), "name", "parent", "shapes")
-    assert [(0, 7, 25738, 9)] == rows(found.table("KERNELS"), "gpu", "stream", "process", "correlation")
-    assert [23, 23] == found.table("COPIES")["stream"].tolist()
-    assert "SAMPLES" not in found.loaders
-    assert any("memory events carry no totals" in note for note in found.notes)
     # GPU events name the device as their process; with several processes it is not known, which a note says.
     launch = made.call("cudaLaunchKernel", 1, 1, 1)
     one = made.read(tmp_path, launch, made.kernel("a", 2, 1, 1))

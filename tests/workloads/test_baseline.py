@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -134,12 +133,6 @@ def test_gemm_doubles_up_to_the_plateau(rated: Callable[[Rates], None], rates: l
     assert [256 * 2**i for i in range(sizes)] == found["rows_count"].tolist()
 
 
-def test_gemm_ends_with_its_time(rated: Callable[[Rates], None]) -> None:
-    """A product of 512 rows is expected to last 8 x 0.1 s, ten of them longer than the 2 s that there are."""
-    rated(lambda rows: 2 * 256**3 / 0.1)
-    assert [256] == gemm(seconds=2)["rows_count"].tolist()
-
-
 def test_gemm_leaves_half_of_the_memory_free(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]) -> None:
     """Three matrices of 512 rows of 4 bytes are 3 MiB: with 6 MiB free they are measured, with less not."""
     monkeypatch.setattr(baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / TERA] * 5)
@@ -183,15 +176,6 @@ def test_ceilings_are_the_highest_rates() -> None:
         ceilings(pd.DataFrame({"precision": ["fp32"]}))
 
 
-def test_copy_inside_the_memory_of_the_cpu(cpu: Any) -> None:
-    found = copy(seconds=0.01, size_bytes=KIB * KIB)
-    assert [("H2H", "pageable", KIB * KIB)] == list(
-        found[["direction", "memory", "bytes"]].itertuples(index=False, name=None)
-    )
-    assert found["bytes_per_s"].tolist() == pytest.approx(2 * KIB * KIB / found["median_ns"] * 1e9, rel=1e-12)
-    COPY_RATES.check(found)
-
-
 def test_copy_of_a_gpu(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]) -> None:
     """Copies of 1 GB in 1 ms: 1 TB/s over a link; inside the GPU 2 TB/s, 2 / 2.039 of the A100's bandwidth.
 
@@ -215,9 +199,10 @@ def test_copy_of_a_gpu(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], 
 @pytest.mark.parametrize(
     ("call", "options", "message"),
     [
-        *((call, {"seconds": s}, "seconds: .* is not above 0") for call in (gemm, copy) for s in (0, -1, float("nan"))),
-        (gemm, {"most_rows": 255}, "most_rows: 255 is below 256"),
+        (gemm, {"seconds": 0}, "seconds: 0 is not above 0"),
+        (copy, {"seconds": float("nan")}, "seconds: nan is not above 0"),
         (copy, {"size_bytes": 0}, "size_bytes: 0 is not above 0"),
+        (gemm, {"most_rows": 255}, "most_rows: 255 is below 256"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(call: Callable[..., Any], options: Any, message: str) -> None:
@@ -254,15 +239,6 @@ def test_repeats_fit_into_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [MS] * repeats == Device(None, "cpu", "").times(lambda: None, seconds)
 
 
-def test_cpu_has_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(baseline, "CPU_INFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(baseline.platform, "processor", lambda: "kind")
-    assert "kind" == baseline.cpu_name()
-    for text, name in (("", "kind"), ("model name\t: Xeon\nmodel name\t: Xeon\n", "Xeon")):
-        (tmp_path / "cpuinfo").write_text(text)
-        assert name == baseline.cpu_name()
-
-
 def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[[Device], None]) -> None:
     """Gemm and copy complete one file; of each precision the best rate, of the copies those inside the GPU."""
     use(stand_in((8, 0)))
@@ -276,19 +252,6 @@ def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[
     saved(tmp_path / "a.json", gemm=gemms(fp32=[1 * TERA], bf16=[3 * TERA]))  # slower, and takes the first one's place
     (peaks,) = load_peaks(tmp_path / "a.csv")
     assert ({"fp32": 1 * TERA}, 1.8e12) == (dict(peaks.flops_per_s), peaks.bandwidth())
-
-
-def test_saved_json_says_what_was_measured(tmp_path: Path, use: Callable[[Device], None]) -> None:
-    """Device, version, date and rows are in it, each number with its unit in its name; unknown shares are null."""
-    use(stand_in())
-    path, _ = saved(tmp_path / "a.json", gemm=gemms(fp32=[TERA]))
-    content = json.loads(path.read_text())
-    assert {"name": A100, "kind": "cpu", "threads_count": 2} == content["device"]
-    assert "2.9" == content["gemm"]["torch"]
-    assert content["gemm"]["date"].endswith("Z")
-    row = {"precision": "fp32", "rows_count": 256, "flops": 1, "count": 5, "median_ns": 2, "min_ns": 1, "max_ns": 3}
-    assert [{**row, "flops_per_s": TERA, "peak_frac": None}] == content["gemm"]["rows"]
-    assert [] == [name for name in row if "_" in name and not name.endswith(tuple(content["units"]))]
 
 
 @pytest.mark.parametrize(
@@ -313,10 +276,6 @@ def test_saved_refuses_what_does_not_fit(tmp_path: Path, use: Callable[[Device],
     use(stand_in((8, 0)))
     with pytest.raises(PerfkitError, match=r"cannot be written \(No such file or directory\)"):
         saved(tmp_path / "none" / "a.json", gemm=gemms(fp32=[TERA]))
-    with pytest.raises(ValueError, match="neither is given"):
-        saved(tmp_path / "a.json")
-    with pytest.raises(SchemaError, match="COPY_RATES"):
-        saved(tmp_path / "a.json", copy=gemms(fp32=[TERA]))
     assert [] == list(tmp_path.iterdir())
     saved(tmp_path / "a.json", gemm=gemms(fp32=[TERA]))
     use(stand_in((9, 0), name="NVIDIA H100 80GB HBM3"))

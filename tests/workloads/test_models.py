@@ -1,10 +1,11 @@
-"""The labs' models with PyTorch on the CPU: size, shapes, what they learn, and PyTorch's count of their operations."""
+"""The labs' models with PyTorch on the CPU: size, shapes, what they learn; their operations by formula and counted."""
 
 from typing import Any
 
 import pytest
 
-from perfkit.workloads import MODELS, SIZES, Loader, Plan, flops
+from perfkit.workloads import MODELS, SIZES, Loader, Plan, Size, flops
+from perfkit.workloads.flops import attention, convolution, layers, linear, step
 from perfkit.workloads.running import CLASSES, batches, model, workload
 
 BATCH = 4
@@ -53,18 +54,6 @@ def test_logits_have_a_row_per_sample(torch: Any, name: str) -> None:
     assert torch.isfinite(logits).all()
     assert not torch.allclose(logits.sum(dim=1), torch.ones(BATCH))
     assert name != "mlp" or (logits < 0).any()
-
-
-def test_attention_is_that_of_its_formula(torch: Any) -> None:
-    """softmax(Q K^T / sqrt(64)) V per head, written out, gives what the layer gives, to the rounding of FP32."""
-    from perfkit.workloads.models import Attention
-
-    torch.manual_seed(0)
-    layer, x = Attention(128, 2), torch.randn(1, 5, 128)
-    query, key, value = layer.query(x)[0], layer.key(x)[0], layer.value(x)[0]
-    heads = [slice(0, 64), slice(64, 128)]
-    seen = [torch.softmax(query[:, h] @ key[:, h].T / 64**0.5, dim=1) @ value[:, h] for h in heads]
-    assert torch.allclose(layer.out(torch.cat(seen, dim=1)), layer(x)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -116,3 +105,37 @@ def test_the_loss_is_read_every_so_many_steps(torch: Any) -> None:
     left, read = ([step(batch) for _ in range(6)] for step in steps)
     assert [False, False, True] * 2 == [isinstance(loss, float) for loss in read]
     assert [float(loss) for loss in left] == [float(loss) for loss in read]
+
+
+@pytest.mark.parametrize(
+    ("plan", "batch", "expected"),
+    [
+        (Plan("mlp", mode="inference"), 128, 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10)),  # the lab's 60,096,512
+        (Plan("mlp"), 128, 3 * 60_096_512 - 2 * 128 * 784 * 256),  # images need no gradient
+        (Plan("cnn", mode="inference"), 1, 2 * (24 * 24 * 25 + 8 * 8 * 25 + 16 * 100 + 100 * 10)),
+        # two of each of 12 * 7,077,888 weights and token, 12 * 4 * 128^2 * 768, and 2 * 768 * (768 + 2) of the head
+        (Plan("bert", mode="inference"), 1, 2 * 12 * 7_077_888 * 128 + 12 * 4 * 128**2 * 768 + 2 * 768 * 770),
+        (Plan("bert"), 4, 3 * step(Plan("bert", mode="inference"), 4)),  # every product needs both gradients
+    ],
+)
+def test_operations_of_a_step(plan: Plan, batch: int, expected: int) -> None:
+    assert expected == step(plan, batch)
+
+
+def test_resnet_forward_is_as_published() -> None:
+    """1.8e9 multiply-adds of an image of 224 x 224 (He et al., table 1); torchvision says 1.814e9."""
+    assert 1.814 == round(step(Plan("resnet18", mode="inference"), 1) / 2e9, 3)
+
+
+def test_odd_images_round_up() -> None:
+    """A side of 33 becomes 17 (convolution), 9 (pooling), 5, 3 and 2; 32 becomes 16, 8, 4, 2 and 1."""
+    found = {layer.name: layer.flops for layer in layers(Plan("resnet18", size=Size(image=33)), 1)}
+    assert convolution(1, 3, 64, kernel=7, side=17) == found["conv1"]
+    assert convolution(1, 512, 512, kernel=3, side=2) == found["blocks.7.conv2"]
+
+
+def test_parts() -> None:
+    """2 * 3 * 5 * 7 = 210; 2 * 2 * 4 * 9 * 3 * 25 = 10,800; 4 * 2 * 3^2 * 8 = 576."""
+    assert (210, 10_800, 576) == (linear(3, 5, 7), convolution(2, 3, 4, kernel=5, side=3), attention(2, 3, 8))
+    with pytest.raises(ValueError, match="batch: 0 is below 1"):
+        step(Plan("mlp"), 0)

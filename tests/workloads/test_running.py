@@ -1,11 +1,9 @@
 """`python -m perfkit.workloads` on the CPU: times, the folders it makes, and what it refuses."""
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +17,14 @@ from perfkit.analysis.flops import operators
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.workloads import MODELS, SIZES, TRACED, Loader, Plan, flops, running
+from perfkit.workloads import SIZES, TRACED, Loader, Plan, flops, running
 from perfkit.workloads.__main__ import main
 from perfkit.workloads.baseline import Device
 from perfkit.workloads.running import CpuClock, GpuClock, Times, clock, implied, measure, record, summary, timed
 
 TRACE, TIMINGS = "rank-0.pt.trace.json.gz", "timings.json"
 BATCHES = (1, 4)
-# test_models counts the operations of every model; `-m matrix` records and reports each.
-RECORDED = [("cnn", "train"), ("bert", "inference")]
-TRAININGS = [pytest.param((model, "train"), marks=pytest.mark.matrix) for model in MODELS]
+RECORDED = [("cnn", "train"), ("bert", "inference")]  # test_models counts the operations of every model
 TINY = {"batches": (8,), "steps": 2, "warm_up": 0, "loader": Loader(resident=True)}
 CPU, A100 = "left out: the device is a CPU", "NVIDIA A100 80GB PCIe"
 
@@ -67,7 +63,6 @@ def test_folder_holds_trace_and_timings(recorded: Path) -> None:
     assert TRACED == (run.ranges["kind"] == "step").sum()
 
 
-@pytest.mark.parametrize("recorded", [*RECORDED, *TRAININGS], indirect=True, ids="-".join)
 def test_trace_has_the_operations_of_the_formula(recorded: Path) -> None:
     """perfkit's own count of the trace's operators, from their shapes, is that of the recorded steps by formula.
 
@@ -81,33 +76,14 @@ def test_trace_has_the_operations_of_the_formula(recorded: Path) -> None:
     assert TRACED * (flops.step(plan, batch) + anew) == found
 
 
-def report(folder: Path, out: Path) -> dict[str, Any]:
-    result = CliRunner().invoke(perfkit_command, ["report", str(folder), "--out", str(out)])
+@pytest.mark.usefixtures("without_kernels")
+def test_report_of_a_folder(torch: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A recording of the CPU alone gives a report that says that no kernel was recorded, and how to record them."""
+    run, out = tmp_path / "run", tmp_path / "report"
+    assert 0 == main(["mlp", "--batch", "128", "--steps", "5", "--record", str(run)])
+    assert capsys.readouterr().out.endswith(f"perfkit report {run}\n")
+    result = CliRunner().invoke(perfkit_command, ["report", str(run), "--out", str(out)])
     assert 0 == result.exit_code, result.output
-    figures: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))["figures"]
-    assert 0 < figures["step_median_ns"]["value"]
-    assert [] == [name for name in figures if "busy" in name or "kernel" in name]
-    return figures
-
-
-@pytest.mark.parametrize("recorded", TRAININGS, indirect=True, ids="-".join)
-@pytest.mark.usefixtures("without_kernels")
-def test_folder_reports(recorded: Path, tmp_path: Path) -> None:
-    report(recorded, tmp_path)
-
-
-@pytest.mark.usefixtures("without_kernels")
-def test_report_of_a_folder(torch: Any, tmp_path: Path) -> None:
-    """`python -m perfkit.workloads mlp --record run` and `perfkit report run` work one after the other.
-
-    A recording of the CPU alone gives a report that says that no kernel was recorded, and how to record them.
-    """
-    argv = [sys.executable, "-m", "perfkit.workloads", "mlp", "--device", "cpu", "--batch", "128", "--steps", "5"]
-    done = subprocess.run([*argv, "--record", "run"], cwd=tmp_path, capture_output=True, text=True)
-    assert 0 == done.returncode, done.stderr
-    assert done.stdout.endswith("perfkit report run\n")
-    out = tmp_path / "report"
-    report(tmp_path / "run", out)
     summary, figures = ((out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
     for said in (
         *("- Recorded with: PyTorch profiler", "time for data", "- Step time: **[", "- GPUs: not recorded"),
@@ -164,32 +140,6 @@ def test_compiling_needs_a_compiler(torch: Any, monkeypatch: pytest.MonkeyPatch,
         running.workload(torch, Plan("mlp", device=device, compile=True))
 
 
-def test_trace_begins_when_the_gpu_has_done_what_it_was_asked_for(
-    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The wait comes between the last step before the trace and the call that begins it."""
-    seen: list[str] = []
-    profiler = SimpleNamespace(step=lambda: seen.append("step"))
-    monkeypatch.setattr(running, "torch_profile", lambda out, active: nullcontext(profiler))
-    monkeypatch.setattr(CpuClock, "finish", lambda clock: seen.append("wait"))
-    (tmp_path / "run").mkdir()
-    record(Plan("mlp", **{**TINY, "traced": 3}), tmp_path / "run")
-    assert ["step", "wait", "step", "step", "step", "step"] == seen[seen.index("step") :]
-
-
-def test_compiled_model_is_what_is_run(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step calls what torch.compile returned; the parameters are those of the model itself."""
-    seen = []
-
-    def compiled(model: Any) -> Any:
-        return lambda inputs: seen.append(inputs) or model(inputs)
-
-    monkeypatch.setenv("CXX", sys.executable)
-    monkeypatch.setattr(torch, "compile", compiled)
-    measure(Plan("mlp", compile=True, batches=(2,), steps=2, warm_up=1, loader=Loader(resident=True)))
-    assert 3 == len(seen)
-
-
 def test_share_of_a_peak(torch: Any) -> None:
     """With a peak of 1 PFLOP/s the share is the rate over it; with one of 1 kFLOP/s the peak is another device's."""
     plan = Plan("mlp", **TINY)
@@ -223,23 +173,6 @@ def test_precision_of_fp32_products_is_set_and_set_back() -> None:
     volta = Device(None, "cuda", "Tesla V100-SXM2-16GB", (7, 0))
     with pytest.raises(PerfkitError, match="Tesla V100-SXM2-16GB does not compute in TF32"):
         running.computing(volta, Plan("mlp", device="cuda", precision="tf32")).__enter__()
-
-
-def test_marked_steps_have_names() -> None:
-    """nsys shows each marked step as a range with its number, around what the step does."""
-    seen: list[str] = []
-
-    @contextmanager
-    def named(name: str) -> Iterator[None]:
-        seen.append(name)
-        yield
-        seen.append("end")
-
-    torch = SimpleNamespace(cuda=SimpleNamespace(nvtx=SimpleNamespace(range=named)))
-    step = running._named(torch, running.Workload(None, lambda batch: seen.append(str(batch[0]))))
-    step(("a", "b"))
-    step(("c", "d"))
-    assert ["step 0", "a", "end", "step 1", "c", "end"] == seen
 
 
 def test_batch_beyond_the_memory_is_named(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

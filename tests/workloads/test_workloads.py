@@ -23,27 +23,16 @@ from perfkit.workloads.__main__ import _parser, _plan
     ("make", "message"),
     [
         (lambda: Plan("lstm"), r"model: 'lstm' is not one of \['mlp', 'cnn', 'resnet18', 'bert'\]"),
-        (lambda: Plan("mlp", mode="test"), r"mode: 'test' is not one of \['train', 'inference'\]"),
-        (lambda: Plan("mlp", device="mps"), r"device: 'mps' is not one of \['cpu', 'cuda'\]"),
-        (lambda: Plan("mlp", precision="fp8"), "precision: 'fp8' is not one of"),
         (lambda: Plan("mlp", precision="tf32"), "precision: 'tf32' is one of GPUs"),
-        (lambda: Plan("mlp", batches=()), r"batches: \[\] is no list of sizes from 1 on"),
         (lambda: Plan("mlp", batches=(8, 0)), r"batches: \[8, 0\] is no list"),
         (lambda: Plan("mlp", steps=0), "steps: 0 is below 1"),
-        (lambda: Plan("mlp", warm_up=-1), "warm_up: -1 is below 0"),
-        (lambda: Plan("mlp", read_loss=-1), "read_loss: -1 is below 0"),
-        (lambda: Plan("mlp", traced=0), "traced: 0 is below 1"),
         (lambda: Plan("mlp", loader=Loader(pin_memory=True)), "pin_memory: speeds up copies to a GPU"),
         (lambda: Plan("mlp", mode="inference", read_loss=True), "read_loss: inference has no loss"),
-        (lambda: Loader(workers=-1), "workers: -1 is below 0"),
-        (lambda: Loader(workers=1, prefetch=0), "prefetch: 0 is below 1"),
-        (lambda: Loader(prefetch=2), "workers: 0, so there is nothing to prefetch"),
         (lambda: Loader(persistent=True), "workers: 0, so there is nothing to prefetch"),
         (lambda: Loader(resident=True, workers=2), "resident: the batch stays on the device"),
         (lambda: Size(image=31), "image: 31 is below 32"),
         (lambda: Size(sequence=513), "sequence: 513 tokens; BERT takes 1 to 512"),
         (lambda: Size(hidden=100, heads=12), "hidden: 100 is no multiple of 12 heads"),
-        (lambda: Size(layers=0), "layers: 0 is below 1"),
     ],
 )
 def test_what_cannot_be_run_is_refused(make: Callable[[], Any], message: str) -> None:
@@ -242,7 +231,7 @@ def test_folder_of_a_larger_job_is_refused(torch: Any, tmp_path: Path) -> None:
     assert ["rank-5.pt.trace.json.gz"] == [file.name for file in tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(("rank", "ranks"), [("one", "2"), ("2", "2"), ("0", ""), ("-1", "2")])
+@pytest.mark.parametrize(("rank", "ranks"), [("2", "2"), ("0", "")])
 def test_rank_that_is_none_is_refused(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, ranks: str
 ) -> None:
@@ -267,11 +256,6 @@ def test_some_steps_are_kept_with_a_warning(torch: Any, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="1 of 3 active steps"), torch_profile(tmp_path) as profiler:
         train(torch, profiler, 3)
     assert 2 == sum(perfkit.load(tmp_path).ops["name"] == "aten::addmm")
-
-
-def test_error_of_the_loop_comes_through(torch: Any, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), torch_profile(tmp_path):
-        _ = 1 / 0
 
 
 def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
