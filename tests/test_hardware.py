@@ -129,6 +129,20 @@ def test_a_computed_peak_says_so() -> None:
     assert ("fp64", "fp16", "tf32_tensor", "int8_tensor", "int4_tensor") == computed["rtx-a5000"]
 
 
+def test_rows_that_were_wrong() -> None:
+    # A B200 is no GB200; A30 and A10 are whole; tools report one of the two dies of an MI250X, half of its 383 TFLOP/s.
+    l4, b200, gb200 = (known(f"NVIDIA {name}") for name in ("L4", "B200", "GB200"))
+    assert (58, 30.3e12) == (l4.sm_count, l4.flops("fp32"))
+    assert (37e12, 37e12, 75e12) == tuple(b200.flops(p) for p in ("fp64", "fp64_tensor", "fp32"))
+    assert (40e12, 40e12, 80e12) == tuple(gb200.flops(p) for p in ("fp64", "fp64_tensor", "fp32"))
+    assert (7.7e12, 8e12) == (b200.bandwidth(), gb200.bandwidth())
+    assert 191.5e12 == known("AMD Instinct MI250X").flops("fp16_tensor")
+    for name, count in (("NVIDIA A30", 56), ("NVIDIA A10", 72)):
+        row = known(name)
+        assert count == row.sm_count
+        assert {"fp32", "fp16", "tf32_tensor", "fp16_tensor", "bf16_tensor", "int8_tensor"} <= set(row.flops_per_s)
+
+
 @pytest.mark.parametrize(
     ("name", "count", "tera"),
     [
