@@ -12,11 +12,9 @@ from frames import tuples
 from real import truth_of
 
 import perfkit
-from perfkit import tables
 from perfkit.analysis import calltree as paths
-from perfkit.analysis.calltree import ASSUMED_LAUNCH_S, utilisation
+from perfkit.analysis.calltree import utilisation
 from perfkit.analysis.calltree.paths import launched
-from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.warps import stall_shares
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE, TRACE
@@ -71,19 +69,6 @@ def test_cpu_time_and_real_time_are_never_added() -> None:
     found = paths.gpu_summary(tree, call_metrics(*((1, of, "samples", value, value) for of, value in taken.items())))
     columns = ["sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac"]
     assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
-
-
-def test_sums_over_rows_by_hand() -> None:
-    found = paths.tree_sums(TREE, METRICS).set_index("figure")[["tree_sum", "main_thread", "all_threads"]]
-    for figure, expected in {
-        "kernel_time": [0.005, 0.001, 0.002],
-        "copy_share": [0.5, 0.5, 1 / 3],
-        "host_time": [11.0, 3.0, 4.0],
-        "gpu_share": [0.01 / 11.01, 0.002 / 3.002, 0.003 / 4.003],
-        "launch_overhead": [500 * ASSUMED_LAUNCH_S / 0.005] * 3,
-    }.items():
-        assert pytest.approx(expected, rel=1e-12) == found.loc[figure].tolist(), figure
-    assert [500.0, 100.0, 200.0] == found.loc["launches"].tolist()
 
 
 def test_stalls_by_old_and_new_names() -> None:
@@ -151,16 +136,11 @@ GKER, LONG = {"metric": "GKER"}, trace((7, 0, 8 * MS, 6, True))
     [
         (paths.exclusive, TOY, {"metric": "time"}, r"metric: 'time' is not one of .'CPUTIME', 'GKER'"),
         (paths.hot_path, TOY, {**GKER, "entry": "main"}, r"entry: 'main' is not one of .'application thread',"),
-        (paths.hot_path, TOY, {**GKER, "at_least": 50}, "at_least: 50 is not within 0 to 1"),
-        (paths.gpu_summary, TOY, {"by": "thread"}, r"by: 'thread' is not one of .'rank', 'entry'"),
         (paths.launch_cost, (SUMMED,), {"wall_ns": 0}, "wall_ns: 0 is not above 0"),
-        (paths.launch_cost, (TREE,), {"wall_ns": 1}, "column launch_count is missing"),
         (paths.host_metric, (TREE,), {}, "'CALL_METRICS'"),
-        (call_paths, (METRICS,), {}, "'CALLTREE'"),
         # Unknown denominators and contradictions.
         (utilisation, (TREE, HOST), {"wall_ns": 1e7, "gpus": 1}, "no GPU operations were measured"),
         (utilisation, TOY, {"gpus": 1}, r"wall_ns: the length of the run is not known, found None\. Record a trace"),
-        (utilisation, TOY, {"gpus": 1, "wall_ns": 0}, "wall_ns: the length of the run is not known, found 0"),
         (utilisation, TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
         (utilisation, TOY, {"wall_ns": 2e6, "gpus": 1}, r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams"),
         (utilisation, (*TOY, CERTAIN, STREAMS), {"wall_ns": 2e6}, r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns"),
@@ -170,17 +150,6 @@ GKER, LONG = {"metric": "GKER"}, trace((7, 0, 8 * MS, 6, True))
 def test_what_cannot_be_asked_is_refused(of: Any, given: Any, more: dict[str, Any], why: str) -> None:
     with pytest.raises((ValueError, SchemaError, PerfkitError), match=why):
         of(*given, **more)
-
-
-def test_nothing_and_other_tables() -> None:
-    given, names = (TREE, METRICS, CERTAIN, STREAMS), ("CALLTREE", "CALL_METRICS", "TRACE", "THREADS")
-    none = [getattr(tables, name).empty() for name in names]
-    for of in (utilisation, lambda *given: paths.gpu_summary(*given[:2], by="entry")):
-        whole, found = of(*given), of(*none)
-        assert (0, whole.dtypes.astype(str).to_dict()) == (len(found), found.dtypes.astype(str).to_dict())
-    for i, name in enumerate(names):
-        with pytest.raises(SchemaError, match=f"'{name}'"):
-            utilisation(*given[:i], tables.KERNELS.empty(), *given[i + 1 :])
 
 
 DATABASES = [GPU, CPU, LEO := "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
@@ -244,22 +213,6 @@ def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
     assert truth["derived_all_threads"]["stall_total"] == waits.sum()
 
 
-def test_where_the_gpus_time_comes_from(profiles: Path) -> None:
-    # Of 32 kernels one has no operator and no function above it but Python's: an index expression.
-    run, _ = opened(profiles, GPU)
-    found = paths.kernels(run.calltree, run.call_metrics, run.stalls).set_index("name")
-    largest = found.iloc[0]
-    assert ("at::_ops::mm", "ifet") == (largest["site"], largest["main_stall"])
-    assert largest["path"].startswith("application thread > ")
-    assert "::AddmmBackward0::apply > " in largest["path"]
-    assert pd.isna(largest["python"])
-    added = found.loc["vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>"]
-    assert ("sgd.py:446 _multi_tensor_sgd", "at::_ops::add__Tensor") == (added["python"], added["site"])
-    unknown = found[found["site"].isna()]
-    assert ["dlrm_s_pytorch.py:314 interact_features"] == unknown["python"].tolist()
-    assert found["path"].to_dict() == call_paths(run.calltree, run.call_metrics).to_dict()
-
-
 def test_the_published_method(profiles: Path) -> None:
     """Sums over the main thread's rows: 151,700 launches, 0.8296 s, copies 78.0 %, gmem 55.2 %, overhead 91.4 %."""
     run, _ = opened(profiles, GPU)
@@ -294,21 +247,3 @@ def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
     found = paths.launch_cost(paths.gpu_summary(run.calltree, run.call_metrics), wall_ns=wall).loc[0]
     assert [37e6, 74e6] == found[["low_ns", "high_ns"]].tolist()
     assert pytest.approx([0.000459, 0.000918], abs=5e-7) == found[["low_frac", "high_frac"]].tolist()
-
-
-def test_threads_of_the_cpu_run(profiles: Path) -> None:
-    # The worker threads have most; each step below the main thread has at least half of the one above.
-    run, truth = opened(profiles, CPU)
-    found = paths.threads(run.threads, run.thread_metrics, metric="CPUTIME")
-    assert truth["profiles"]["NODE/THREAD"] == len(found)
-    assert pytest.approx(truth["total"]["CPUTIME (sec)"], rel=1e-9) == found["value"].sum()
-    assert ["main thread", "thread 0"] == found.loc[0, ["entry", "name"]].tolist()
-    assert 222 == (found["value"] > 0).sum()
-    assert pytest.approx(222 * found.loc[0, "share_frac"], rel=1e-9) == found.loc[0, "times_mean"]
-    assert pytest.approx(20.1, abs=0.05) == found.loc[0, "times_mean"]
-    assert "application thread" == paths.hot_path(run.calltree, run.call_metrics, metric="CPUTIME")["name"].iloc[0]
-    found = paths.hot_path(run.calltree, run.call_metrics, metric="CPUTIME", entry="main thread")
-    assert pytest.approx(45.225747, rel=1e-9) == found.loc[0, "inclusive"]
-    assert (found["inclusive"].iloc[1:].to_numpy() >= 0.5 * found["inclusive"].iloc[:-1].to_numpy()).all()
-    parent = run.calltree.set_index("node")["parent"]
-    assert found["node"].iloc[:-1].tolist() == parent.loc[found["node"].iloc[1:]].tolist()

@@ -1,7 +1,5 @@
 """Kernels in a call tree: their time, their stalls, and from where they were launched."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,11 +8,9 @@ from frames import tuples
 
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.calltree.paths import launched
-from perfkit.analysis.calltree.totals import described, nearest, parents, rows_of
+from perfkit.analysis.calltree.totals import described, nearest
 from perfkit.analysis.dossier import call_paths
-from perfkit.analysis.warps import main_stall, stall_words
 from perfkit.errors import PerfkitError
-from perfkit.schema import Table
 from perfkit.tables import CALL_METRICS, CALLTREE, STALLS, THREAD_METRICS
 
 TREE, METRICS = toy_tree(), toy_metrics()
@@ -108,13 +104,6 @@ def test_python_line_and_operator() -> None:
     assert ["work"] == launched(launching(*({"name": name} for name in names)), nothing)["site"].tolist()
 
 
-def test_launch_sites_by_hand() -> None:
-    found = launched(TREE, METRICS).sort_values("entry")
-    expected = [(WORKER, pd.NA, "backward", 100.0), (MAIN, 12, "at::mm", 100.0)]
-    assert expected == tuples(found, "entry", "line", "site", "launch_count")
-    assert len(set(found["total_ns"])) == 1
-
-
 def test_stalls_by_hand() -> None:
     # Node 8 is a line of sgemm: 30 + 10 of gmem and 60 of sync are 40 and 60 %; node 4 lies outside of kernels.
     tree = with_a_line()
@@ -131,15 +120,6 @@ def test_stalls_by_hand() -> None:
         paths.kernels(TREE, METRICS, stalls((6, "gmem", -1.0)))
 
 
-def test_every_reason_of_hpctoolkit_has_words() -> None:
-    reasons = ["gmem", "idep", "ifet", "cmem", "sync", "pipe", "mthr", "othr", "nsel", "slp", "tmem", "mem", "inv"]
-    for reason in (*reasons, "hid"):
-        assert stall_words[reason].means.endswith(".")
-        assert stall_words[reason] == stall_words[f"stl_{reason}"]
-    for reason in reasons:
-        assert [stall_words[reason].helps] == main_stall(stalls((1, reason, 1.0)), by="node")["helps"].tolist()
-
-
 def test_call_paths() -> None:
     # Without placeholders a kernel is what has no callees, and of two paths to it the one with more time is named.
     for given in ((TREE, METRICS), (TREE,), (with_a_line(), METRICS)):
@@ -149,10 +129,6 @@ def test_call_paths() -> None:
     metrics = call_metrics((3, "time", "s", 1.0, 1.0), (4, "time", "s", 2.0, 2.0), (3, "launches", "count", 9.0, 9.0))
     assert {"f": "main thread > f"} == call_paths(tree, metrics).to_dict()
     assert {"f": "main thread > g > f"} == call_paths(tree).to_dict()
-
-
-def two_ranks(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
-    return table.make(pd.concat([frame, frame.assign(rank=frame["rank"] + 1)], ignore_index=True))
 
 
 def test_hot_path_by_hand() -> None:
@@ -188,35 +164,11 @@ def test_threads_by_hand() -> None:
     assert found[["share_frac", "times_mean"]].isna().all(axis=None)
 
 
-def test_a_second_rank_changes_nothing_in_the_first() -> None:
-    pair = two_ranks(CALLTREE, TREE), two_ranks(CALL_METRICS, METRICS)
-    for of in (paths.inclusive, partial(paths.exclusive, metric="GPUOP"), paths.gpu_summary):
-        once, twice = of(TREE, METRICS), of(*pair)
-        for rank in (0, 1):
-            one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)
-            pd.testing.assert_frame_equal(once, one, check_categorical=False)
-
-
-def test_the_order_of_numbers_does_not_matter() -> None:
-    turned = {"node": 1000 - TREE["node"], "parent": 1000 - TREE["parent"]}
-    other = CALLTREE.make(TREE.assign(**turned)), CALL_METRICS.make(METRICS.assign(node=1000 - METRICS["node"]))
-    for of in (partial(paths.exclusive, metric="CPUTIME"), paths.inclusive, paths.gpu_summary):
-        pd.testing.assert_frame_equal(of(TREE, METRICS), of(*other))
-
-
-def test_contexts_that_are_not_there() -> None:
-    main = {"node": 5, "name": MAIN}
-    tree = calltree(main, {"node": 7, "parent": 5, "name": "f"}, {"node": 9, "parent": 8, "name": "g"})
-    rank = np.array([0, 0, 0, 0, 1, -1, 0])
-    assert [0, 1, -1, -1, -1, -1, -1] == rows_of(tree, rank, np.array([5, 7, 6, 4, 5, 7, 2**40])).tolist()
-    assert [-1, 0, -1] == parents(tree).tolist()
-    for wanted, expected in ((np.zeros(10, bool), [-1] * 10), (np.ones(10, bool), [*range(10)])):
-        assert expected == nearest(np.arange(-1, 9), wanted).tolist()
-    assert [] == nearest(np.zeros(0, np.int64), np.zeros(0, bool)).tolist()
-    # A tree that is none neither hangs nor finds an enclosing context that is not there.
+def test_a_tree_that_is_none_does_not_hang() -> None:
     parent = np.array([1, 0, 1])
     assert [-1, -1, 2] == nearest(parent, np.array([False, False, True])).tolist()
-    tree = calltree({**main, "node": 1}, {"node": 2, "parent": 1, "name": "f"}, {"node": 3, "parent": 2, "name": "g"})
+    below = ({"node": 2, "parent": 1, "name": "f"}, {"node": 3, "parent": 2, "name": "g"})
+    tree = calltree({"node": 1, "name": MAIN}, *below)
     assert ["f > main thread > f > g"] == described(tree, parent, np.array([2]), ["g"])
 
 

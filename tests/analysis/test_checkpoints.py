@@ -3,13 +3,11 @@
 from typing import Any
 
 import pandas as pd
-import pytest
 from frames import api_calls, copies, kernels, os_calls, ranges, tuples
 from ops import op, python_calls
 
 from perfkit.analysis import steps
 from perfkit.analysis.checkpoints import CHECKPOINTS, SAVING, WRITING, detect
-from perfkit.errors import SchemaError
 
 MS = 1_000_000
 MB = 1_000_000
@@ -112,13 +110,6 @@ def test_once_and_warm_up_are_not_enough_to_look_like_it() -> None:
     assert found(later | {"copies": copies(big, *rows)}).empty
 
 
-def test_a_checkpoint_of_a_run_without_steps() -> None:
-    work = kernels(*({"start_ns": at * MS, "dur_ns": 10 * MS} for at in (0, 110)))
-    saving = ranges({"start_ns": 20 * MS, "dur_ns": 80 * MS, "name": "save"})
-    rows = found({"kernels": work, "copies": copies(), "api_calls": api_calls(), "ranges": saving})
-    assert [(10 * MS, 100 * MS, -1)] == tuples(rows, "start_ns", "dur_ns", "step")
-
-
 def test_a_range_around_work_is_none() -> None:
     tables, pauses = program(saved=0)
     whole = {"start_ns": 0, "dur_ns": int(tables["ranges"]["dur_ns"].sum()), "name": "train, then save model"}
@@ -147,12 +138,3 @@ def test_names_that_save_and_write() -> None:
     calls = "open64 fopen write fwrite fsync fflush fclose read fread poll munmap ioctl pwrite64 pthread_cond_wait"
     writing = ["write", "fwrite", "fsync", "fflush", "fclose", "pwrite64"]
     assert writing == [name for name in calls.split() if WRITING.match(name)]
-
-
-def test_nothing_has_no_checkpoint() -> None:
-    tables, _ = program()
-    nothing = {"kernels": kernels(), "copies": copies(), "api_calls": api_calls(), "ranges": ranges()}
-    for given in (nothing, tables | {"kernels": kernels({"start_ns": 0, "dur_ns": 300 * MS})}):
-        assert found(given).empty
-    with pytest.raises(SchemaError):
-        found(tables | {"copies": tables["kernels"]})

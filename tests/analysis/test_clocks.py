@@ -18,7 +18,7 @@ from frames import kernels, tuples
 
 import perfkit
 from perfkit.analysis import clocks, communication
-from perfkit.tables import COLLECTIVES, KERNELS
+from perfkit.tables import COLLECTIVES
 
 CAUSES = ("transfer", "arrival skew", "host dispatch")
 PER_NODE = 4
@@ -79,7 +79,7 @@ def recorded(
     return Recorded(all_reduces(meeting, ranks=count), frame, ahead, drift)
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", range(3))
 def test_offsets_and_drift_are_recovered(seed: int) -> None:
     made = recorded(seed, cause=CAUSES[seed % 3], nodes=2 + seed % 3, steps=200)
     found = clocks.offsets(made.collectives).set_index("rank")
@@ -91,21 +91,13 @@ def test_offsets_and_drift_are_recovered(seed: int) -> None:
     assert found.loc[PER_NODE:, "moved"].all()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_causes_are_told_apart(seed: int) -> None:
     cause = CAUSES[seed % 3]
     made = recorded(100 + seed, cause=cause)
     found = clocks.losses(made.collectives, made.kernels, clocks.offsets(made.collectives), gpus_per_node=PER_NODE)
     columns = ["verdict", "span", "ranks_count", "count"]
     assert [(cause, "across nodes", 2 * PER_NODE, 60)] == tuples(found, *columns)
-
-
-def test_without_the_clocks_nobody_was_together() -> None:
-    made = recorded(1, cause="arrival skew")
-    with pytest.raises(perfkit.errors.PerfkitError, match="synchronised clocks"):
-        communication.stragglers(made.collectives)
-    late = communication.stragglers(clocks.aligned(made.collectives, clocks.offsets(made.collectives)))
-    assert [1.0, 60] == late.loc[0, ["last_frac", "count"]].tolist()
 
 
 def test_equal_clocks_are_left_alone() -> None:
@@ -152,23 +144,6 @@ def test_recordings_that_end_earlier_are_matched_and_later_ones_refused() -> Non
     found = clocks.offsets(COLLECTIVES.make(kept)).set_index("rank")
     assert not found["moved"][1]
     assert "Are these the same steps?" in str(found["verdict"][1])
-
-
-def test_too_few_and_no_collectives() -> None:
-    few = recorded(7, steps=4)
-    found = clocks.offsets(few.collectives)
-    assert ["the reference", *["not known: fewer than 5 collectives in common"] * 7] == found["verdict"].tolist()
-    assert not set(clocks.losses(few.collectives, few.kernels, found)["verdict"]) - {"inconclusive"}
-    assert clocks.losses(COLLECTIVES.empty(), KERNELS.empty(), clocks.CLOCKS.empty()).empty
-
-
-def test_kernels_stand_for_collectives_without_sizes() -> None:
-    made = recorded(8)
-    told = clocks.of_ranks(COLLECTIVES.empty(), made.kernels)
-    assert {"all_reduce"} == set(told["operation"])
-    pd.testing.assert_frame_equal(clocks.offsets(told), clocks.offsets(made.collectives))
-    of_one = made.kernels["rank"].eq(2) & made.kernels["family"].eq("communication")
-    assert clocks.of_ranks(COLLECTIVES.empty(), made.kernels[~of_one | (of_one.cumsum() > 1)]).empty
 
 
 def test_eight_real_ranks_of_one_node(profiles: Path) -> None:

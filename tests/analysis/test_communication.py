@@ -198,14 +198,3 @@ def test_imbalance_of_a_figure() -> None:
     assert [(2, 0.0, 0)] == tuples(found, "ranks_count", "imbalance_frac", "max_rank")
     assert imbalance(even.assign(share_frac=0.0), value="share_frac")["imbalance_frac"].isna().all()
     assert (0, found.dtypes.tolist()) == (len(nothing), nothing.dtypes.tolist())
-
-
-def test_figures_that_cannot_be_compared() -> None:
-    frame = pd.DataFrame({"rank": [0, 1], "gap_ns": [5, -1]})
-    for given, value, why in (
-        (frame, "busy_ns", r"frame: it has no column 'busy_ns'\. Its columns are \['rank', 'gap_ns'\]"),
-        (frame.assign(rank=1), "gap_ns", r"frame: rank 1 has several rows\. Give one\."),
-        (frame, "gap_ns", r"value: 'gap_ns' is -1 on a rank\. Give a figure that is not negative\."),
-    ):
-        with pytest.raises(ValueError, match=why):
-            imbalance(given, value=value)

@@ -14,7 +14,7 @@ from sampled import together
 
 from perfkit.analysis import compare
 from perfkit.analysis.compare import samples
-from perfkit.analysis.compare.pairs import FAMILIES, MATCHED_BY, PATHS, families, in_steps, launches, paths
+from perfkit.analysis.compare.pairs import MATCHED_BY, PATHS, families, in_steps, launches, paths
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, CALL_METRICS, CALLTREE, KERNELS, LAUNCHES, SAMPLES
 
@@ -141,45 +141,18 @@ def test_families_by_hand() -> None:
     assert [20.0] == families(inside, inside)["before_ns"].tolist()
 
 
-def test_families_of_runs_without_steps() -> None:
-    short, long = kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 20))
-    columns = ["before_ns", "after_ns", "verdict"]
-    assert [(10.0, 20.0, "cannot tell")] == tuples(families(short, long), *columns)
-    assert ["worse"] == families([short] * 3, [long] * 3)["verdict"].tolist()
-    pd.testing.assert_frame_equal(FAMILIES.empty(), families(KERNELS.empty(), []))
-    new = families(KERNELS.empty(), short)
-    assert [(0.0, 10.0, "new")] == tuples(new, *columns)
-    assert new["ratio"].isna().all()
-
-
-def test_one_slower_family_is_found() -> None:
-    # The differences of the families sum to that of all kernel time per step.
-    same = "no difference seen"
-    for seed in range(5):
-        pair = training(30, seed), training(30, seed + 100, slower="elementwise", by=1.05)
-        found = families(*pair).set_index("family")
-        assert {"gemm": same, "elementwise": "worse", "reduction": same} == found["verdict"].to_dict()
-        before, after = (frame["dur_ns"].sum() / 30 for frame in pair)
-        assert after - before == pytest.approx(found["difference_ns"].sum())
-
-
 def test_wrong_kernels() -> None:
-    some, stepped, none = kernels(kernel("a", 0, 9)), training(3, 1), LAUNCHES.empty()
+    some, stepped = kernels(kernel("a", 0, 9)), training(3, 1)
     kept = stepped.copy()
     for of, tables, by, why in (
         (compare.kernels, (some, some), {"by": "stream"}, r"by: 'stream' is not one of \['name', 'full_name'"),
         (compare.kernels, (some, some), {"by": "order"}, "'order' needs kernels with a step"),
-        (launches, (none, none), {"by": "order"}, r"by: 'order' is not one of"),
         (compare.kernels, (some, stepped), {}, "some have a column step and some have none"),
-        (families, (some, stepped), {}, "some have a column step and some have none"),
     ):
         with pytest.raises(ValueError, match=why):
             of(*tables, **by)
-    other, steps = API_CALLS.empty(), tiled(1, 9)
-    wrong = (compare.kernels, other, some), (families, other, some), (in_steps, other, steps), (in_steps, some, some)
-    for (of, *tables), name in zip(wrong, ("KERNELS", "KERNELS", "KERNELS", "STEPS"), strict=True):
-        with pytest.raises(SchemaError, match=f"'{name}' does not match"):
-            of(*tables)
+    with pytest.raises(SchemaError, match="'KERNELS' does not match"):
+        compare.kernels(API_CALLS.empty(), some)
     compare.kernels(stepped, stepped, by="order")
     pd.testing.assert_frame_equal(kept, stepped)
 
@@ -231,17 +204,6 @@ def test_what_tells_paths_apart() -> None:
     rows += [{"node": 3 + i, "parent": 2, "name": name} for i, name in enumerate(functors)]
     one = calltree(*rows), call_metrics(*((n, "GKER", "s", 1.0, 1.0) for n in (3, 4)))
     assert 2 == paths(one, one, metric="GKER")["name"].nunique()
-
-
-def test_deep_and_hostile_trees() -> None:
-    """A chain of 3,000 calls is told by its innermost 40; a name with markup stays text."""
-    deep = profile(*((n, n - 1, f"f{n}", 1.0, float(n == 3001)) for n in range(2, 3002)))
-    found = paths(deep, deep, metric="CPUTIME")
-    assert 3001 == len(found)
-    longest = found.loc[found["depth"].idxmax(), "path"]
-    assert ("… > f2962", 41) == (longest[:9], len(longest.split(" > ")))
-    odd = profile((2, 1, "<b>\n", 1.0, 1.0))
-    assert 2 == len(paths(odd, odd, metric="CPUTIME"))
 
 
 def test_no_and_wrong_paths() -> None:

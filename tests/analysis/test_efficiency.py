@@ -96,14 +96,8 @@ def test_the_rungs_begin_with_their_bound() -> None:
         (mfu, {**ONE, "precision": "fp8_tensor"}, PerfkitError, "peaks of H100: fp8_tensor is not known"),
         (mfu, {**ONE, "precision": "bf16"}, ValueError, "precision: 'bf16' is not one of"),
         (mfu, {**ONE, "tokens_per_s": 0}, ValueError, "tokens_per_s: 0 is not a number above 0"),
-        (mfu, {**ONE, "tokens_per_s": np.nan}, ValueError, "tokens_per_s: nan is not"),
-        (mfu, {**ONE, "gpus": 0}, ValueError, "gpus: 0 is not"),
         (hfu, {**ONE, "recomputed_frac": 1.1}, ValueError, "recomputed_frac: 1.1 is not within 0 and 1"),
-        (flops_per_token, {"parameters": 0}, ValueError, "parameters: 0 is not"),
         (flops_per_token, {"parameters": 1, "layers": 2}, ValueError, "heads: 0 is not"),
-        (tokens_per_s, {"global_batch": 1, "sequence": 1, "step_ns": 0}, ValueError, "step_ns: 0 is not"),
-        (samples_per_s, {"global_batch": -1, "step_ns": 1}, ValueError, "global_batch: -1 is not"),
-        (implied_peak_ratio, {"speedup": 2, "before_frac": 0, "after_frac": 1}, ValueError, "before_frac: 0 is not"),
     ],
 )
 def test_arguments_that_cannot_be(of: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:

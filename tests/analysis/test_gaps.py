@@ -1,4 +1,4 @@
-"""Idle gaps: where they are, what they waited for, and their sums; by hand and against a search by nanosecond."""
+"""Idle gaps: where they are, what they waited for, and their sums; by hand and against a search by ns."""
 
 from collections import Counter
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import us
+from analysis.spans import span, us
 from frames import api_calls, copies, kernels, os_calls, ranges
 
+from perfkit.analysis import causes
 from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, determinable
 from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, longest
 from perfkit.analysis.timeline import breakdown
@@ -62,16 +63,6 @@ def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
     assert [True, False] == [determinable(work.tail(1), pages, calls, pages=but).yes for but in (False, True)]
 
 
-def gaps_of(*rows: tuple[int, int, str]) -> pd.DataFrame:
-    """GAPS with gpu, length and cause, each of one part; gaps that wait for the host are details of sync."""
-    frame = pd.DataFrame(rows, columns=["gpu", "dur_ns", "cause"])
-    frame["detail"] = frame["cause"].map({"host_wait": "sync"})
-    parts = {part: frame["dur_ns"].where(frame["detail"].fillna(frame["cause"]).eq(part[:-3]), 0) for part in PARTS}
-    frame["cause"] = pd.Categorical(frame["cause"], CAUSES)
-    more = {"api": None, "range": None, "process": 1, "thread": 1}
-    return GAPS.make(frame.assign(rank=0, start_ns=range(len(frame)), **more, **parts))
-
-
 def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
     # Gaps of 110 and 50 us: 90 + 20 us of code, 4 + 4 in the launch calls, 16 + 26 before the kernels begin.
     work = kernels(us(0, 100), kernel(210, 300, 7), kernel(350, 360, 8))
@@ -82,14 +73,6 @@ def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
     figures = zip(by_cause["count"], by_cause["total_ns"] // US, by_cause["max_ns"] // US, strict=True)
     assert expected == dict(zip(name, figures, strict=True))
     assert [110 / 170, 42 / 170, 10 / 170, 8 / 170] == pytest.approx(by_cause["share_frac"].tolist())
-
-
-def test_histogram_has_edges_at_1_2_5() -> None:
-    found = histogram(gaps_of((0, 2, "other"), (0, 4, "edge"), (0, 50, "other"), (1, 30, "other")))
-    ends = [(2, 5), (5, 10), (10, 20), (20, 50), (50, 100)]
-    held = {(2, "other"): [1, 2], (2, "edge"): [1, 4], (20, "other"): [1, 30], (50, "other"): [1, 50]}
-    expected = [[*at, cause, *held.get((at[0], cause), [0, 0])] for at in ends for cause in ("other", "edge")]
-    assert expected == found.to_numpy().tolist()
 
 
 def test_causes_are_determinable_up_to_a_fifth_without_call() -> None:
@@ -122,6 +105,37 @@ def test_the_longest_gaps_in_their_order() -> None:
     # At work before and after a window, a device idles at its edges.
     work = kernels(us(100, 200), us(0, 50, gpu=1))
     assert [(1, 100, 100, "edge")] == found_us(idle_gaps(work, *tables[1:], window=(100 * US, 200 * US)))
+
+
+CALLS = {
+    causes.is_launch: "cudaLaunchKernel cudaLaunchKernelExC cuLaunchKernelEx cudaLaunchCooperativeKernel"
+    " cudaGraphLaunch cudaGraphLaunch_ptsz cudaMemcpy cudaMemcpyAsync_ptds cuMemcpyHtoDAsync_v2 cudaMemset2DAsync"
+    " cuMemsetD32Async hipModuleLaunchKernel hipMemcpyAsync",
+    causes.is_graph_launch: "cudaGraphLaunch cuGraphLaunch cudaGraphLaunch_v10000 hipGraphLaunch",
+    causes.is_sync: "cudaDeviceSynchronize cudaStreamSynchronize_ptsz cudaEventSynchronize cuCtxSynchronize"
+    " cuStreamSynchronize cuEventSynchronize cudaMemcpy cudaMemcpyToSymbol cuMemcpyDtoH_v2 hipDeviceSynchronize",
+    causes.is_memory: "cudaMalloc cudaMallocHost cudaMallocAsync cudaFree cudaFreeHost cudaHostAlloc cuMemAlloc_v2"
+    " cuMemMap cuMemHostRegister hipMalloc hipHostMalloc",
+}
+OTHERS = (
+    "cudaEventQuery cudaStreamWaitEvent cudaGraphInstantiate cudaStreamIsCapturing cudaMemGetInfo cuMemGetInfo_v2"
+    " cudaMemPrefetchAsync cudaFuncGetAttributes cudaLaunchHostFunc cuKernelGetAttribute"
+)
+
+
+def test_calls_are_told_by_name() -> None:
+    for fulfils, names in CALLS.items():
+        assert [n for n in names.split() if not fulfils(n)] == []
+        assert [n for n in OTHERS.split() if fulfils(n)] == []
+    assert all(causes.is_launch(name) for name in causes.LAUNCH_CALLS)
+    copies = "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cuMemcpyDtoDAsync_v2", "cudaMemset"
+    assert not any(map(causes.is_sync, copies))
+
+
+def test_negative_ids_never_match() -> None:
+    ids = [{"correlation": of, "process": process} for of, process in ((-1, 1), (3, 1), (-1, 2), (-2, 2))]
+    work, calls = ([span(n, n + 1, **each) for n, each in enumerate(ids)] for _ in range(2))
+    assert [-1, 1, -1, -1] == causes.started_by(kernels(*work), api_calls(*calls)).tolist()
 
 
 END = 400_000

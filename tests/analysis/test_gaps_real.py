@@ -6,8 +6,6 @@ other, as the driver's do in the runtime's.
 """
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -85,35 +83,6 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
     assert figures["idle_ns"].value == sum(sums.values())
     drawn_frac = {cause: ns / span for cause, ns in sums.items()}
     assert {part: share for part, share in shares.items() if share} == pytest.approx(drawn_frac)
-
-
-def test_a_launch_call_that_lasts_most_of_a_gap_is_no_wait(profiles: Path) -> None:
-    run = loaded(path := profiles / "nsys" / f"{EX_GPU}.sqlite")
-    gap = gaps_of(run).nlargest(1, "dur_ns").iloc[0]
-    assert ["host_wait", "launch", "cudaLaunchKernel"] == gap[["cause", "detail", "api"]].tolist()
-    assert [2_979_954, 6_363, 2_969_071] == gap[["dur_ns", "sync_ns", "launch_ns"]].tolist()
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
-        query = """
-            SELECT MAX(MIN("end", ?2) - MAX(start, ?1)) FROM CUPTI_ACTIVITY_KIND_RUNTIME
-            JOIN StringIds ON StringIds.id = nameId WHERE value LIKE ?3 AND start < ?2 AND "end" > ?1"""
-        first, until = int(gap["start_ns"]), int(gap["start_ns"] + gap["dur_ns"])
-        for name, ns in (("cudaDeviceSynchronize%", 6_363), ("cudaLaunchKernel%", 2_969_071)):
-            assert (ns,) == database.execute(query, (first, until, name)).fetchone()
-    rules = {finding.rule for finding in diagnosis.findings(run)}
-    assert "start_up" in rules, "it is the first launch of vector_dot, which loads its code"
-    assert not {"idle_launch", "idle_sync", "synchronisation"} & rules
-
-
-def test_host_work_after_a_blocking_copy_is_host_code(profiles: Path) -> None:
-    # saxpy copies its result back, works on it for 170 to 195 ms, and frees memory: 99.3 % of the idle time is code.
-    run = loaded(profiles / "nsys" / f"{SAXPY}.sqlite")
-    gap = gaps_of(run).nlargest(1, "dur_ns").iloc[0]
-    outside = gap["host_code_ns"] + gap["mpi_ns"]
-    assert ("host_code", 196_245_801, 195_110_074) == (gap["detail"], gap["dur_ns"], outside)
-    # No finding is about the wait for the GPU, though the copies that wait for it last long.
-    found = [(f.rule, f.confidence) for f in diagnosis.findings(run) if f.rule.startswith(("idle", "sync"))]
-    assert ("idle_host_code", "medium") == found[0]
-    assert ["idle_mpi"] == [rule for rule, _ in found[1:]]
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

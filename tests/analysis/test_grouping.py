@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.grouping import SpeedupBounds, counted, grouped, in_unit, numbered, ranked, speedup_bounds
+from perfkit.analysis.grouping import SpeedupBounds, counted, grouped, numbered, speedup_bounds
 
 
 def test_groups_without_values() -> None:
@@ -23,19 +23,6 @@ def test_groups_without_values() -> None:
             assert (groups, something.dtypes.to_dict()) == (len(nothing), nothing.dtypes.to_dict())
 
 
-def test_wrong_arguments() -> None:
-    for values, group, groups, message in (
-        ([1, 2], [0], 1, "1 codes for 2 values"),
-        ([1, 2], [0, 2], 2, "codes 0 to 2 are not all within 0 to 1"),
-        ([1, 2], [0, -1], 2, "codes -1 to 0 are not all within 0 to 1"),
-        ([1.0, np.nan], [0, 0], 1, "some are NaN"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            grouped(np.array(values), np.array(group), groups)
-    with pytest.raises(ValueError, match="codes 0 to 1 are not all within 0 to 0"):
-        counted(np.array([1, 2]), np.array([0, 1]), 1)
-
-
 def test_totals_of_integers_are_exact() -> None:
     zeros = np.zeros(3, np.int64)
     assert grouped(np.array([2**53 + 1, 2**53]), zeros[:2], 1)["total"].tolist() == [2**54 + 1]
@@ -48,25 +35,6 @@ def test_totals_of_integers_are_exact() -> None:
     values, group = rng.integers(0, 10**12, 500), rng.integers(0, 8, 500)
     table = grouped(values, group, 9)[["count", "total", "max"]].fillna(0)
     assert table.to_numpy().T.tolist() == [of.tolist() for of in counted(values, group, 9)]
-
-
-def test_unit_is_the_suffix() -> None:
-    found = in_unit(grouped(np.array([4, 1]), np.array([0, 0]), 1), "bytes")
-    whole, real = "int64", "float64"
-    expected = {"count": whole, "total": whole, "mean": real, "median": real, "min": whole, "max": whole, "std": real}
-    suffixed = [(name if name == "count" else f"{name}_bytes", kind) for name, kind in expected.items()]
-    assert suffixed == list(found.dtypes.astype(str).items())
-
-
-def test_keys_are_numbered_in_order_of_appearance() -> None:
-    names = pd.Categorical(["b", None, "b", "a", None], categories=["a", "b", "unused"])
-    frame = pd.DataFrame({"name": names, "blocks": pd.array([1, 1, pd.NA, 1, 1], dtype="Int64")})
-    combinations, group = numbered(frame, ["name", "blocks"])
-    assert group.tolist() == [0, 1, 2, 3, 1]
-    assert combinations.dtypes.to_dict() == frame.dtypes.to_dict()
-    assert combinations["name"].astype(object).where(combinations["name"].notna(), "-").tolist() == ["b", "-", "b", "a"]
-    assert combinations["blocks"].fillna(-1).tolist() == [1, 1, -1, 1]
-    assert [0, 0] == [len(of) for of in numbered(frame[["name"]][:0], ["name"])]
 
 
 @pytest.mark.parametrize("most", [3, 300, 2**40, 2**62])  # codes that fit a table, and that do not
@@ -87,13 +55,6 @@ def test_the_first_of_many_keys_is_not_lost_beyond_int64() -> None:
     count = np.tile(np.arange(256), 2)
     frame = pd.DataFrame({"first": np.r_[count[:256], count[255::-1]], **dict.fromkeys("abcdefgh", count)})
     assert [*range(512)] == numbered(frame, [*frame])[1].tolist()
-
-
-def test_order_of_a_summary() -> None:
-    columns = {"a": list("xxyxz"), "b": list("rqqqq"), "count": [1, 1, 1, 2, 1], "total_ns": [5, 5, 5, 5, 6]}
-    found = ranked(pd.DataFrame(columns), "total_ns", ["a", "b"])
-    assert (found["a"] + found["b"]).tolist() == ["zq", "xq", "xq", "xr", "yq"]
-    assert found.index.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_bounds_of_a_speedup_by_hand() -> None:

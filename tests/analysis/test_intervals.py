@@ -1,11 +1,9 @@
 """Sets of intervals against brute force, and what lies in a window."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from analysis.spans import span
-from frames import copies, kernels, tuples
+from frames import kernels, tuples
 
 from perfkit.analysis import intervals
 from perfkit.errors import PerfkitError
@@ -94,14 +92,6 @@ def test_shares_are_within_0_and_1() -> None:
             intervals.share(np.array([1, part]), np.array([1, whole]))
 
 
-def test_windows_that_cannot_be() -> None:
-    for ask in (partial(intervals.ends, KERNELS.empty()), partial(intervals.spans, [], [], 0)):
-        with pytest.raises(ValueError, match=r"does not end after it starts"):
-            ask((6, 5))
-    assert intervals.bounds((np.int64(1), np.int32(2))) == (1, 2)
-    assert [[3, 3], [9, 9]] == [times.tolist() for times in intervals.spans([], [], 2, (3, 9))]
-
-
 def test_cut_shortens_at_both_edges() -> None:
     frame = kernels(span(0, 30), span(20, 40), span(50, 60))
     found = KERNELS.check(intervals.cut(frame, (10, 25)))
@@ -111,15 +101,3 @@ def test_cut_shortens_at_both_edges() -> None:
     assert frame is intervals.cut(frame, None)
     assert frame is intervals.cut(frame, (0, 60))
     assert len(COPIES.check(intervals.cut(COPIES.empty(), (0, 1)))) == 0
-
-
-def test_devices_of_two_tables_are_numbered_together() -> None:
-    index, (of_kernels, of_copies) = intervals.devices(
-        kernels(*(span(0, 1, rank=rank, gpu=gpu) for rank, gpu in [(0, 1), (0, -1), (2, 0)])),
-        copies(span(0, 1, rank=1, gpu=3), span(0, 1, rank=2, gpu=0)),
-    )
-    assert index.to_numpy().tolist() == [[0, -1], [0, 1], [1, 3], [2, 0]]
-    assert index.dtypes.astype(str).tolist() == ["int32", "int32"]
-    assert (of_kernels.tolist(), of_copies.tolist()) == ([0, 1, 3], [2, 3])
-    index, groups = intervals.devices(KERNELS.empty(), COPIES.empty())
-    assert (0, ["rank", "gpu"], [0, 0]) == (len(index), list(index), [len(group) for group in groups])

@@ -13,8 +13,6 @@ from ops import op, ops
 from perfkit import names
 from perfkit.analysis.kernels import (
     FORMATS,
-    KEYS,
-    MATRIX_FAMILIES,
     PRECISION,
     Mixed,
     matched,
@@ -74,19 +72,6 @@ def test_groupings() -> None:
     assert found["name"].tolist() == ["a", "b", "c"]
 
 
-def test_no_kernels_and_unknown_groupings() -> None:
-    frame = kernels(*(kernel("ab"[n % 2], 7 * n, 9, gpu=n % 3, grid_blocks=n % 4) for n in range(40)))
-    for by in KEYS:
-        found = summary(frame, by=by)
-        assert (len(frame), frame["dur_ns"].sum()) == (found["count"].sum(), found["total_ns"].sum())
-        assert found["share_frac"].sum() == pytest.approx(1)
-        assert found["gpu_busy_frac"].between(0, 1).all()
-        assert found.dtypes.astype(str).to_dict() == summary(KERNELS.empty(), by=by).dtypes.astype(str).to_dict()
-        assert summary(KERNELS.empty(), by=by, window=(0, 5)).empty
-    with pytest.raises(ValueError, match=r"by: 'stream' is not one of \['name', 'full_name', 'family', 'grid'\]"):
-        summary(KERNELS.empty(), by="stream")
-
-
 SGEMM = "ampere_sgemm_128x64_tn"
 BF16 = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn"
 TF32 = "cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4"
@@ -113,18 +98,6 @@ def test_precision_worked_by_hand() -> None:
     assert [10] == [row[5] for row in found(matrix(BF16, 40), window=(110, 120))]
 
 
-def test_only_families_of_matrix_work_count_and_rows_add_up() -> None:
-    rows = [matrix("f", 10, family) for family in ("elementwise", "communication", *MATRIX_FAMILIES)]
-    assert sorted(MATRIX_FAMILIES) == sorted(row[0] for row in found(*rows))
-    families = *MATRIX_FAMILIES, "copy"
-    drawn = np.random.default_rng(1).integers(0, (4, 4, 90), (200, 3)).tolist()
-    table = kernels(*(matrix((SGEMM, BF16, TF32, NAMELESS)[of], dur, families[kind]) for of, kind, dur in drawn))
-    there = table[table["family"].isin(MATRIX_FAMILIES)]
-    split = precision(OPS.empty(), table, API_CALLS.empty())
-    assert (len(there), there["dur_ns"].sum()) == (split["count"].sum(), split["total_ns"].sum())
-    assert split["share_frac"].sum() == pytest.approx(1, rel=1e-12)
-
-
 def test_operands_where_the_name_does_not_say() -> None:
     for dtypes, expected in (
         *(('["float","float","Scalar"]', "fp32"), ('["","c10::Half","float"]', "fp16"), ('["double"]', "fp64")),
@@ -141,8 +114,6 @@ def test_the_name_counts_before_the_operands() -> None:
     for name, dtypes, expected in (
         (TF32, '["float","float"]', ("tf32", "yes", "name")),
         ("zgemm_kernel", None, ("fp64", "no", "name")),
-        ("cgemm_kernel", None, ("fp32", "no", "name")),
-        ("void gemm<long>(int)", None, ("unknown", "unknown", "none")),
     ):
         assert [("gemm", *expected, 1, 10, 1.0)] == found(matrix(name, 10), dtypes=dtypes)
 

@@ -1,7 +1,6 @@
 """Any window of lanes, idle times and spans equals the analyses that look at every row."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ import pytest
 from analysis.spans import call, loaded, span, us
 from analysis.test_gaps import tables as made
 from frames import api_calls, copies, kernels, tuples
-from real import MFU, OPTIMISED, WITH_KERNELS
 
 from perfkit.analysis import causes, timeline
 from perfkit.analysis.causes import determinable, started_by
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.lanes import Idle, Lanes, Launching, Spans, lane
-from perfkit.errors import SchemaError
 from perfkit.selection import named
-from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+from perfkit.tables import COPIES, KERNELS
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
@@ -105,33 +102,6 @@ def test_nothing(every: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     assert lanes.matching("a").tolist() == [False] * len(every[0])
 
 
-@pytest.mark.parametrize("ask", [Lanes.busy, Lanes.totals, Lanes.count, Lanes.intervals])
-def test_wrong_choices(ask: Any) -> None:
-    for choice, words in (
-        ({"window": (9, 9)}, r"window: \(9, 9\) does not end after it starts"),
-        ({"window": (0.5, 9)}, r"window: .* is not two integers"),
-        ({"ranks": (0, 4)}, r"ranks: 4 is not one of \[0\]"),
-        ({"gpus": [2, 5]}, r"gpus: 2, 5 is not one of \[0\]"),
-        ({"names": np.ones(2, bool)}, r"names: bool of shape \(2,\) is not a bool for each of the 3 names"),
-        ({"names": np.ones(3)}, r"names: float64 of shape \(3,\) is not a bool for each of the 3 names"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            ask(TOY_LANES, **choice)
-
-
-def test_wrong_numbers_families_and_tables() -> None:
-    for ask, given, why in (
-        (TOY_LANES.busy, {"bins": 0}, r"bins: 0 is not at least 1"),
-        (partial(TOY_LANES.matching, ""), {"families": ["gemm", "gem"]}, r"families: 'gem' is not one of \['gemm', "),
-        (TOY_LANES.intervals, {"most": 3}, r"most: 4 operations have time in the window, more than 3"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            ask(**given)
-    assert len(TOY_LANES.intervals(most=4)) == 4
-    with pytest.raises(SchemaError, match=r"table 'KERNELS' does not match"):
-        Lanes(COPY, TOY)
-
-
 def chosen(tables: Sequence[pd.DataFrame], ranks: tuple[int, ...], gpus: tuple[int, ...]) -> list[pd.DataFrame]:
     of_rank = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in tables]
     return [frame[frame["gpu"].isin(gpus)] if gpus else frame for frame in of_rank[:2]] + of_rank[2:]
@@ -157,27 +127,6 @@ def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
         pairs = np.sort(edges[rng.integers(0, len(edges), (8, 2))], axis=1)  # others for each choice
         windows = [None, (-500, 2_000_000), around, *((int(a), int(b)) for a, b in pairs if a < b)]
         check_idle(tables, index, windows, ranks, gpus)
-
-
-@pytest.mark.parametrize("capture", [MFU, OPTIMISED])
-def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    tables = (run.kernels, run.copies, run.api_calls, run.ranges, run.os_calls)
-    first, last = int(run.kernels["start_ns"].min()), int(run.kernels["start_ns"].max())
-    edges, middle = np.random.default_rng(0).integers(first, last, 7).tolist(), (first + last) // 2
-    windows = [None, (first, middle), (middle, last), *((edge, edge + 300_000) for edge in edges)]
-    index = Idle(*tables[:3], ranges=tables[3], os_calls=tables[4])
-    for gpus in ((), *((gpu,) for gpu in run.kernels["gpu"].unique().tolist())):
-        check_idle(tables, index, windows, (), gpus)
-
-
-def test_a_run_without_operations_has_no_gap() -> None:
-    index = Idle(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), ranges=RANGES.empty())
-    assert index.gaps().empty
-    assert index.gaps(window=(0, 9), gpus=(0,)).empty
-    assert "the capture holds no operation of a GPU" == index.determinable().why
-    with pytest.raises(ValueError, match="does not end after it starts"):
-        Idle(*made(0)[:3]).gaps(window=(9, 9))
 
 
 def test_waits_explained_by_parts_are_explained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,15 +182,6 @@ def test_spans_agree_with_counting(seed: int) -> None:
     assert touched == np.stack([np.bincount(of, minlength=4) for _, of in listed], axis=1).tolist()
     assert all((group[row] == of).all() for row, of in listed)
     assert [sum(part) for part in sums] == spans.total.tolist()
-
-
-def test_spans_by_hand() -> None:
-    frame = pd.DataFrame({"start_ns": [10, 50, 0, 60], "dur_ns": [10, 20, 30, 0]})
-    rows, group = Spans(frame, np.array([0, 1, 0, 0]), 2).rows((0, 100), np.array([True, True]), at_least=20)
-    assert ([2, 1], [0, 1]) == (rows.tolist(), group.tolist())
-    none = Spans(frame[:0], np.zeros(0, np.int64), 3)
-    assert ([0, 0, 0], [0, 0, 0]) == (none.total.tolist(), none.count((0, 9)).tolist())
-    assert [[0], [0], [0]] == none.busy(np.array([0, 9])).tolist()
 
 
 def drawn(seed: int, *, serial: bool, count: int = 90, devices: int = 3) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -322,15 +262,3 @@ def test_sums_of_blocks(monkeypatch: pytest.MonkeyPatch, seed: int, serial: bool
     for pattern in PATTERNS[:3]:
         first, last = sorted(random.integers(*lanes.span, 2).tolist())
         check(lanes, every, pattern, window=(first, last + 1))
-
-
-@pytest.mark.parametrize("capture", WITH_KERNELS)
-def test_real_captures(profiles: Path, capture: str) -> None:
-    run = loaded(profiles / "nsys" / capture)
-    every = run.kernels, run.copies
-    lanes = Lanes(*every)
-    first, last = lanes.span
-    third = (last - first) // 3
-    pd.testing.assert_frame_equal(timeline.bins(*every, bins=320), lanes.busy())
-    for pattern in ("", str(run.kernels["full_name"].iloc[0]).replace("*", "?")):
-        check(lanes, every, pattern, window=(first + third, last - third))

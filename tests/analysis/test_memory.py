@@ -1,8 +1,5 @@
 """Memory that the framework holds over time, and copies."""
 
-import gzip
-import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +137,6 @@ def test_bins_by_hand() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(PerfkitError, match="12 bytes are allocated of 10 reserved on gpu 0 of rank 0 at 7 ns"):
         memory.fragmentation(samples((7, 12, 10)))
-    for by in ([], ["direction", "name"]):
-        with pytest.raises(ValueError, match=r"is not one or more of \['direction', 'src_memory'"):
-            memory.copied(COPIES.empty(), by=by)
-    with pytest.raises(ValueError, match=r"bins: 0 is not at least 1"):
-        memory.bins(memory.timeline(samples(*LEVELS)), bins=0)
     with pytest.raises(ValueError, match="at_most_bytes: -1 is not 0 or more"):
         memory.small_copies(COPIES.empty(), at_most_bytes=-1)
 
@@ -202,40 +194,6 @@ def test_small_copies() -> None:
     frame = copies(copy(0, 10, 100), copy(8, 10, 200), copy(50, 5, 10))
     found = memory.small_copies(frame, at_most_bytes=150, window=(5, 20))
     assert found.to_numpy().tolist() == [["H2D", 1, 100, 5, 0.5]]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
-        "mi300__gaunernst_bert-small-uncased__1016001.json.gz",
-        "perf_model__normalization__normalization_layer_test.json.gz",
-    ],
-)
-def test_memory_of_operators_is_that_of_the_raw_events(name: str, profiles: Path) -> None:
-    path = profiles / "torch" / f"TraceLens__{name}"
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    on_thread = defaultdict(list)
-    for e in events:
-        if e.get("cat") == "cpu_op":
-            on_thread[e["tid"]].append((float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["name"]))
-    told: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
-    seen = set()
-    for e in events:
-        if e["name"] == "[memory]":
-            change, gpu = e["args"]["Bytes"], e["args"]["Device Id"] if e["args"]["Device Type"] else -1
-            running = [op for op in on_thread[e["tid"]] if op[0] <= float(e["ts"]) < op[1]]
-            if gpu in seen:
-                told[(max(running)[2] if running else "none", gpu)][change < 0] += abs(change)
-            seen.add(gpu)
-    view = perfkit.load(path)
-    found = memory.by_operator(view.samples, view.ops)
-    rows = found.assign(name=found["name"].astype(object).fillna("none")).set_index(["name", "gpu"])
-    assert {k: v for k, v in told.items() if any(v)} == {
-        k: [row["allocated_bytes"], row["released_bytes"]]
-        for k, row in rows.iterrows()
-        if row["allocated_bytes"] or row["released_bytes"]
-    }
 
 
 def test_memory_while_two_threads_run_operators_is_nobodys() -> None:

@@ -15,11 +15,9 @@ from ops import launch, launched, op, ops, python_calls
 from readers import torch_real as real
 
 import perfkit
-from perfkit.analysis import host, memory, operators
-from perfkit.analysis import kernels as analysis_kernels
+from perfkit.analysis import operators
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.operators import many_small, synchronisations, unexpected
-from perfkit.analysis.steps import detect
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OPS
 
@@ -27,7 +25,6 @@ NONE = OPS.empty(), KERNELS.empty(), COPIES.empty(), API_CALLS.empty()
 LOOP = ops(op("aten::add_", 0, 100), op("aten::mm", 100, 200))
 AT = ((10, 1_000, 2_000), (40, 4_000, 4_000), (90, 9_000, 9_000), (120, 20_000, 85_000), (900, 200_000, 0))
 SHORT = launched(*(launch(*at) for at in AT))
-QWEN_H100 = "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
 NORMALISATION = "TraceLens__perf_model__normalization__normalization_layer_test.json.gz"
 
 
@@ -110,16 +107,6 @@ def test_layout_copies_and_double_precision_count_where_a_kernel_runs() -> None:
         kernel, calls = launched(launch(5, 100, 7, full_name))
         found = checks(ops(op("aten::mul", 0, 9, dtypes='["float","double"]')), kernel, COPIES.empty(), calls)
         assert [("double precision", "aten::mul", 1, 9, 7)] * count == found
-
-
-def test_checks_stand_in_their_order_with_the_most_time_first_and_words() -> None:
-    frame = ops(op("aten::mm", 0, 9), op("aten::bmm", 20, 40), op("aten::nonzero", 50, 55))
-    calls = api_calls(call(5, 6, "cudaMalloc"), call(25, 26, "cudaMalloc"), call(52, 53, "cudaEventQuery"))
-    found = unexpected(frame, KERNELS.empty(), COPIES.empty(), calls)
-    assert ["aten::nonzero", "aten::bmm", "aten::mm"] == found["name"].tolist()
-    said = {check.check: (check.why, check.instead) for check in operators.CHECKS}
-    assert [said[check] for check in found["check"]] == list(zip(found["why"], found["instead"], strict=True))
-    assert len(said) == len(operators.CHECKS)
 
 
 # The program launches a kernel 20..100, waits from 30 to 112 for a copy 100..105 that .item() asked for, computes on
@@ -298,13 +285,6 @@ def test_kernels_with_and_without_operator_add_up(name: str, profiles: Path) -> 
     assert (len(kernels), kernels["dur_ns"].sum()) == (each["count"].sum(), each["total_ns"].sum())
 
 
-def test_what_a_wait_costs_is_the_same_in_gaps_that_were_found_before(profiles: Path) -> None:
-    of = tables(profiles, real.BERT_H100, *WANTED)
-    waits = synchronisations(*of)
-    assert waits["idle_ns"].sum() > 0
-    pd.testing.assert_frame_equal(waits, synchronisations(*of, gaps=idle_gaps(*of[1:])))
-
-
 @pytest.mark.parametrize("name", AGREE_WITH_KINETO)
 def test_operators_are_those_that_kineto_names(name: str, profiles: Path) -> None:
     ops, kernels, calls = traced(profiles, name)
@@ -318,17 +298,6 @@ def test_operators_are_those_that_kineto_names(name: str, profiles: Path) -> Non
     ours = Counter(zip(kernels["correlation"], of, strict=True))
     assert AGREE_WITH_KINETO[name] == said.total()
     assert said <= ours
-
-
-def test_how_many_kernels_have_no_operator(profiles: Path) -> None:
-    expected = {
-        # One graph launch outside of operators: 544 kernels.
-        real.SGLANG_MI300: {"launch": 8, "outside": 547, "none": 0},
-        real.RESNET_MI300: {"launch": 2238, "outside": 0, "none": 757},
-        real.GRAPHS_A100: {"launch": 5285, "outside": 90, "none": 705},
-    }
-    found = {name: operators.kernels_of(*traced(profiles, name))["how"].value_counts().to_dict() for name in expected}
-    assert expected == found
 
 
 @pytest.mark.parametrize(("name", "links"), [(real.NCCL_A100, 543), (real.RESNET_MI300, 213), (NORMALISATION, 51)])
@@ -352,30 +321,6 @@ def test_backward_is_what_pytorch_links(name: str, links: int, profiles: Path) -
         assert of_thread[2919752] == found["backward_ns"].sum()
     assert links == expected.total()
     assert dict(expected) == pairs
-
-
-def test_scalar_read_of_bert(profiles: Path) -> None:
-
-    ops, kernels, copies, calls, stacks = tables(profiles, real.BERT_H100, *WANTED, "PYTHON_CALLS")
-    found = operators.synchronisations(ops, kernels, copies, calls, stacks)
-    assert ["explicit", "explicit", "implicit"] == sorted(found["kind"])
-    wait = found[found["kind"] == "implicit"].iloc[0]
-    assert ("aten::_local_scalar_dense", "aten::is_nonzero") == (wait["operator"], wait["outermost"])
-    line = "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa"
-    assert line == wait["line"]
-    end = wait["start_ns"] + wait["dur_ns"]
-    both = pd.concat([kernels, copies])
-    dry = (both["start_ns"] + both["dur_ns"])[both["start_ns"] < end].max()
-    assert dry < end
-    assert both["start_ns"][both["start_ns"] > end].min() - max(dry, wait["start_ns"]) == wait["idle_ns"]
-
-
-def test_synchronisations_inside_operators(profiles: Path) -> None:
-    # Copies from the host on the A100 wait 75 times in to > copy_, and 30 copies to pageable memory with them.
-    found = operators.synchronisations(*tables(profiles, real.GRAPHS_A100, *WANTED))
-    waits = tuples(operators.synchronisation_summary(found).astype(object), "api", "operator", "outermost", "count")
-    where = "aten::copy_", "aten::to"
-    assert {("cudaStreamSynchronize", *where, 75), ("cudaMemcpyAsync", *where, 30)} <= set(waits)
 
 
 @pytest.mark.parametrize(
@@ -406,52 +351,3 @@ def test_what_is_unexpected_in_real_runs(profiles: Path) -> None:
     sgd = tables(profiles, real.V100_BEFORE, *WANTED)
     assert sgd[0]["dtypes"].astype(str).str.contains('"double"').any()
     assert "double precision" not in {*found, *operators.unexpected(*sgd)["check"]}
-
-
-def test_small_kernels_of_the_optimiser(profiles: Path) -> None:
-    ops, kernels, calls, ranges = tables(profiles, real.V100_BEFORE, "OPS", "KERNELS", "API_CALLS", "RANGES")
-    # ResNet-50 on V100: a third of all launches are add_ of about 1 us, 41 us apart.
-    found = operators.many_small(ops, kernels, calls, steps=detect(ranges, kernels)).iloc[0]
-    assert ("aten::add_", 2994, 1000.0, 41_000.0) == tuple(found[["name", "count", "median_ns", "interval_ns"]])
-    assert found["count_frac"] == pytest.approx(2994 / 8772, rel=1e-12)
-    assert found["interval_ns"] > found["median_ns"]
-
-
-def test_mixed_precision(profiles: Path) -> None:
-    for name, active, formats in (
-        (real.V100_BEFORE, False, {"fp32"}),
-        (real.NCCL_A100, False, {"tf32", "fp32", "unknown"}),
-        (QWEN_H100, True, {"bf16", "fp32"}),
-        (real.RESNET_MI300, True, {"bf16", "unknown"}),
-        (real.XDIT_MI300, True, {"bf16"}),
-    ):
-        found = analysis_kernels.precision(*traced(profiles, name))
-        assert formats == set(found["format"])
-        assert active is analysis_kernels.mixed(found).active
-
-
-def test_workers_end_the_wait_for_data(profiles: Path) -> None:
-    # 30 % of the time, and with four loader processes 1 %.
-    share = {}
-    for name in (real.V100_BEFORE, real.V100_AFTER):
-        ranges, kernels = tables(profiles, name, "RANGES", "KERNELS")
-        found = host.input_wait(ranges, detect(ranges, kernels))
-        spans = complete(profiles, name, "operator")
-        waits = sum(int(s["dur"]) * 1000 for s in spans if s["name"].startswith("enumerate(DataLoader)#"))
-        assert waits == found["wait_ns"].sum()
-        share[name] = found["wait_ns"].sum() / found["dur_ns"].sum()
-    assert 0.29 < share[real.V100_BEFORE] < 0.31
-    assert 0.009 < share[real.V100_AFTER] < 0.011
-
-
-@pytest.mark.parametrize("name", [QWEN_H100, real.BERT_H100, NORMALISATION])
-def test_memory_peak(name: str, profiles: Path) -> None:
-    (samples,) = tables(profiles, name, "SAMPLES")
-    events = [e["args"] for e in real.events_of(profiles / "torch" / name) if e["name"] == "[memory]"]
-    found = memory.peak(samples).set_index("gpu")
-    assert len(events) == len(memory.timeline(samples))
-    for gpu in (-1, 0):
-        own = [event for event in events if bool(event["Device Type"]) == (gpu == 0)]
-        assert max(event["Total Allocated"] for event in own) == found["allocated_bytes"][gpu]
-    assert max(event["Total Reserved"] for event in events) == found["max_reserved_bytes"][0]
-    assert memory.fragmentation(samples).set_index("gpu").loc[0].between(0, 1).all()

@@ -1,6 +1,5 @@
 """Operators and the kernels they launch: who launched, how long they take, and their backward."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ops import launch, launched, op, ops, random_launches, random_operators
 
 from perfkit.analysis import operators
 from perfkit.analysis.operators import totals
-from perfkit.tables import API_CALLS, KERNELS, OPS
+from perfkit.tables import API_CALLS, KERNELS
 
 NESTED = ops(op("aten::linear", 0, 100), op("aten::addmm", 20, 80), op("aten::empty", 30, 40))
 ENGINE = "autograd::engine::evaluate_function: "
@@ -121,12 +120,6 @@ def test_worked_by_hand() -> None:
     assert means[means.index.isna()].isna().all()
 
 
-def test_without_kernels_the_longest_on_the_cpu_comes_first() -> None:
-    frame = ops(*(op("a", at, at + 5) for at in (0, 10, 20)), op("b", 100, 200), op("c", 110, 180))
-    found = totals.summary(frame, KERNELS.empty(), API_CALLS.empty())
-    assert [("c", 70), ("b", 30), ("a", 15)] == tuples(found, "name", "cpu_self_ns")
-
-
 def test_an_operator_in_itself_counts_once_in_totals() -> None:
     """copy_ 0..90 > to 10..80 > copy_ 20..70: copy_ takes 90 in all, not 140; itself 90 - 70 + 50 = 70."""
     frame = ops(op("aten::copy_", 0, 90), op("aten::to", 10, 80), op("aten::copy_", 20, 70))
@@ -168,33 +161,6 @@ def test_totals_by_counting_nanoseconds() -> None:
         moments.setdefault(row.name, set()).update((row.rank, row.thread, at) for at in during)
     found = totals.summary(frame, KERNELS.empty(), API_CALLS.empty()).set_index("name")["cpu_total_ns"]
     assert {name: len(during) for name, during in moments.items()} == found.to_dict()
-
-
-def test_kernels_alone() -> None:
-    tables = OPS.empty(), *launched(launch(1, 5, 10), launch(2, 6, 30, rank=1))
-    columns = "count", "gpu_self_ns", "kernel_count", "gpu_share_frac"
-    assert [(0, 40, 2, 1.0)] == tuples(totals.summary(*tables), *columns)
-    assert [1, 0] == totals.summary(*tables, by=("rank", "name"))["rank"].tolist()
-    # Where no kernel lasts, shares are 0 of 0.
-    assert totals.summary(ops(op("a", 0, 9)), kernels(span(1, 1)), api_calls())["gpu_share_frac"].isna().all()
-    for question in (totals.kernels_of, operators.launched):
-        assert 1 == len(question(OPS.empty(), kernels(span(1, 6)), API_CALLS.empty()))
-        assert question(NESTED, *NONE).empty
-    for by in (*totals.KEYS, ("name", "shapes")):
-        some = totals.summary(ops(op("a", 0, 9)), *launched(launch(5, 6, 7)), by=by)
-        none = totals.summary(OPS.empty(), *NONE, by=by)
-        assert some.dtypes.astype(str).to_dict() == none.dtypes.astype(str).to_dict()
-
-
-def test_wrong_keys_and_windows_are_refused() -> None:
-    index = totals.Operators(OPS.empty(), *NONE)
-    assert index.summary().empty
-    for refuse in (index.summary, partial(totals.summary, OPS.empty(), *NONE)):
-        for by in ("parent", (), ("name", "stream")):
-            with pytest.raises(ValueError, match=r"by: .* is not one or more of \['name', 'shapes'"):
-                refuse(by=by)
-        with pytest.raises(ValueError, match="does not end after it starts"):
-            refuse(window=(4, 4))
 
 
 @pytest.mark.parametrize("by", ["name", ("name", "shapes"), ("rank", "thread")])

@@ -13,7 +13,6 @@ from ops import op, python_calls
 from real import CUT_DOWN, SQLITE
 
 import perfkit
-from perfkit.analysis.intervals import last_open, maxima
 from perfkit.analysis.ownership import Owners
 from perfkit.tables import KERNELS
 
@@ -22,7 +21,6 @@ NAMED = ranges(
     *(span(0, 100, name="step"), span(10, 40, name="forward", depth=1), span(20, 30, name="step", depth=2)),
     *(span(60, 90, name="backward", depth=1), span(70, 90, name="note", kind="mark")),
 )
-#           launched at, thread, correlation, kernels
 #           launched at, thread, correlation, kernels
 LAUNCHES = [(5, 1, 1, 1), (25, 1, 2, 1), (35, 1, 3, 3), (75, AUTOGRAD, 4, 1), (200, 1, 5, 1), (None, 1, 6, 1)]
 CALLS = api_calls(*(span(at, at + 1, thread=t, correlation=c) for at, t, c, _ in LAUNCHES if at is not None))
@@ -75,15 +73,6 @@ def test_modules_and_lines_follow_the_forward_operator() -> None:
     by = {by: Owners(work, launches, by=by, python_calls=calls).summary() for by in ("module", "line")}
     assert ["train.py(3): main"] == by["line"]["name"].tolist()
     assert [("Linear_0", 1)] == tuples(by["module"].dropna(subset="name"), "name", "exclusive_ns")
-
-
-def test_last_open_is_brute_force() -> None:
-    random = np.random.default_rng(3)
-    for count in [*range(1, 40), 1000]:
-        ends = random.integers(0, 50, count)
-        before, moment = random.integers(0, count + 1, 60), random.integers(-1, 55, 60)
-        expected = [max((i for i in range(b) if ends[i] > m), default=-1) for b, m in zip(before, moment, strict=True)]
-        assert expected == last_open(maxima(ends), before, moment).tolist()
 
 
 SQL = """

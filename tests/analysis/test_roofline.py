@@ -12,7 +12,7 @@ from counted import counters, launches
 from frames import tuples
 
 import perfkit
-from perfkit.analysis.roofline import BOUNDS, CEILINGS, POINTS, bound, ceilings, points, speed_of_light
+from perfkit.analysis.roofline import bound, ceilings, points, speed_of_light
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import Peaks, peaks
 from perfkit.tables import COUNTERS, LAUNCHES
@@ -186,19 +186,6 @@ def test_the_vendors_rule(sm: float, memory: float, waves: float, expected: str)
     assert "FLOP were not counted" in found.loc[0, "reason"] or expected == "not measured"
 
 
-@pytest.mark.parametrize(("sms", "said"), [(108, "(0.00309 waves)"), (np.nan, "(under 0.01 waves)")])
-def test_a_grid_of_one_block_is_not_no_wave(sms: float, said: str) -> None:
-    table = launches({"dur_ns": 1, "sm_frac": 0.1, "memory_frac": 0.2, "grid_blocks": 1, "block_threads": 256})
-    measured = {"launch__waves_per_multiprocessor": 0.0, "launch__registers_per_thread": 64}
-    measured |= {f"launch__shared_mem_per_block_{how}": 24 * 1024 for how in ("static", "dynamic")}
-    limits = {"warps": 64, "registers": 65536, "shared_memory": 164 * 1024, "blocks": 32}
-    measured |= {f"device__attribute_max_{what}_per_multiprocessor": value for what, value in limits.items()}
-    measured |= {"device__attribute_multiprocessor_count": sms, "device__attribute_compute_capability_major": 8}
-    found = bound(points(table, counters(measured)))
-    assert "small_grid" == found.loc[0, "bound"]
-    assert said in found.loc[0, "reason"]
-
-
 @pytest.mark.parametrize(
     ("flops", "moved", "expected", "share"),
     [
@@ -245,15 +232,6 @@ def test_levels_have_shares_of_their_own() -> None:
     found = judged({"dur_ns": 1e3, "fp32_flops": 8e6}, {"dur_ns": 1e3, "fp32_flops": 8e5})
     assert ["compute", "not measured"] == found["bound"].tolist()
     assert "its DRAM bytes were not counted" in found.loc[1, "reason"]
-
-
-def test_empty_tables() -> None:
-    none = LAUNCHES.empty()
-    for by in ("launch", "name", "full_name", "gpu"):
-        POINTS.check(points(none, COUNTERS.empty(), by=by))
-    CEILINGS.check(ceilings(none, COUNTERS.empty()))
-    found = bound(points(none), ceilings(none))
-    assert (0, list(BOUNDS)) == (len(found), found["bound"].cat.categories.tolist())
 
 
 BERT = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"

@@ -89,16 +89,7 @@ def test_a_checkpoint_holds_the_optimizers_state_too() -> None:
     ("of", "arguments", "message"),
     [
         (training_time, {"tokens": 0, "tokens_per_s": 1}, "tokens: 0 is not a number above 0"),
-        (training_time, {"tokens": 1, "tokens_per_s": np.inf}, "tokens_per_s: inf is not"),
-        (all_reduce_time, {"size_bytes": 1, "ranks": 0, "bytes_per_s": 1}, "ranks: 0 is not at least 1"),
-        (all_reduce_time, {"size_bytes": 0, "ranks": 1, "bytes_per_s": 1}, "size_bytes: 0 is not"),
-        (all_reduce_time, {"size_bytes": 1, "ranks": 2, "bytes_per_s": 1, "latency_ns": -1}, "latency_ns: -1 is not"),
         (decode_floor, {"weight_bytes": 1, "gpus": 0, "memory_bytes": 1, "peaks": H100}, "gpus: 0 is not"),
-        (
-            checkpoint_time,
-            {"parameters": 1, "weight_bytes_each": 2, "optimizer_bytes_each": -1, "bytes_per_s": 1},
-            "optimizer_bytes_each: -1 is not a number of at least 0",
-        ),
     ],
 )
 def test_arguments_that_cannot_be(of: object, arguments: dict[str, float], message: str) -> None:

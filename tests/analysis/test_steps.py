@@ -14,7 +14,7 @@ from frames import api_calls, kernels, ranges, tuples
 import perfkit
 from make import Shape, capture
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.steps import STEPS, bounds, detect, iterations, last_phase, on_gpu, repeats, steady
+from perfkit.analysis.steps import STEPS, detect, iterations, last_phase, on_gpu, repeats, steady
 from perfkit.tables import API_CALLS, KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
@@ -207,16 +207,6 @@ def test_kernels_must_start_within_the_iterations() -> None:
     assert found(rare, np.arange(0, 900, 100)) == []
 
 
-def test_order_of_rows_and_shift_change_nothing() -> None:
-    frame = ranges(*loop(5))
-    moved = frame.assign(start_ns=frame["start_ns"] + 1_000_000).sample(frac=1, random_state=3)
-    expected = iterations(frame, NONE)
-    pd.testing.assert_frame_equal(expected.assign(start_ns=expected["start_ns"] + 1_000_000), iterations(moved, NONE))
-    empty = iterations(RANGES.empty(), NONE)
-    assert ["start_ns", "dur_ns", "name"] == empty.columns.tolist()
-    assert ["int64", "int64"] == empty.dtypes.astype(str).tolist()[:2]
-
-
 FORWARD = [10, 11, 12, 13, 14, 15, 13, 16]
 BACKWARD = [20, 21, 22, 13, 23, 24, 25, 13, 26, 27]
 # A training step of 12 layers: 226 kernels, of which 0, 1, 2, 3, 4 and 7 run once.
@@ -308,15 +298,6 @@ def test_repetition_starts_after_the_longest_pause() -> None:
     assert [first for first, _ in repetitions([code for step in steps for code in step], pause)] == starts.tolist()
 
 
-def test_bounds_by_hand() -> None:
-    """Stretch 0..2 ends where 2..4 begins, the last with its longest interval, others with their own."""
-    start, end = np.array([0, 3, 10, 13, 30]), np.array([2, 5, 40, 15, 31])
-    assert [[0, 10], [10, 40]] == [b.tolist() for b in bounds(start, end, np.array([0, 2]), np.array([2, 4]))]
-    start, end = np.array([0, 3, 10, 20]), np.array([2, 30, 12, 25])
-    assert [[0, 20], [20, 25]] == [b.tolist() for b in bounds(start, end, np.array([0, 3]), np.array([2, 4]))]
-    assert [0, 0] == [len(b) for b in bounds(np.array([1]), np.array([2]), NONE, NONE)]
-
-
 HOSTILE = Shape(open_ranges=True, hostile_names=("<i>", "<b>epoch</b>", "", "aten::mm"))
 SHAPES = Shape(), Shape(streams=3, nccl=True), Shape(graph=True), Shape(kernels_per_step=20), Shape(kernels_per_step=5)
 
@@ -329,14 +310,6 @@ def test_steps_of_simulated_captures(shape: Shape, tmp_path: Path) -> None:
     assert tuples(named, "how", "name") == [("nvtx", f"step {i}") for i in range(truth["steps"]["count"])]
     assert found["how"].tolist() == ["kernel sequence"] * truth["steps"]["count"]
     assert found["start_ns"].between(named["start_ns"], named["start_ns"] + named["dur_ns"]).all()
-
-
-def test_two_processes(tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
-    truth = capture(path, kernels=28 * 40, shape=Shape(gpus=2, processes=2))
-    run = perfkit.load(path)
-    assert truth["steps"]["count"] == 40
-    assert [20, 20] == [len(detect(ranges, run.kernels)) for ranges in (run.ranges, RANGES.empty())]
 
 
 def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:

@@ -125,20 +125,3 @@ def test_steps_agree_and_kernels_by_grid(profiles: Path) -> None:
         assert (59, how) == (len(found), found["how"].iloc[0])
     summary = kernels.summary(named.kernels, by="grid")
     assert (124, 9345) == (len(summary), summary["count"].sum())
-
-
-@pytest.mark.parametrize(
-    ("name", "number", "how"),
-    [
-        ("openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s", 12, ["nvtx"]),
-        ("hpcgroup__pipit__perlmutter-cloverleaf-cuda", 10, ["kernel sequence"]),
-        ("openhackathons-org__nways_accelerated_programming__jacobi_report", 1000, ["kernel sequence"]),
-        ("openhackathons-org__gpubootcamp__mpi_report1", 2000, ["kernel sequence"]),
-        ("NVIDIA__Fuser__report1_2025.1", 0, []),
-        ("MohanadOdema__DLProf__w_Relu_nsys_profile", 0, []),
-    ],
-)
-def test_steps_of_other_programs(profiles: Path, name: str, number: int, how: list[str]) -> None:
-    run = loaded(profiles / "nsys" / f"{name}.sqlite")
-    found = steps.detect(run.ranges, run.kernels)
-    assert (number, how) == (len(found), found["how"].unique().tolist())

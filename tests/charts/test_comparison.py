@@ -97,10 +97,7 @@ def test_steps_by_hand() -> None:
     assert drawn(bars, "end") == drawn(other, "end")
 
 
-def test_few_runs_and_runs_without_steps() -> None:
-    one = checked(steps(SERIES.iloc[:1]))
-    assert ("One run, whose steps take 200 ms", 1) == (one["title"]["text"], len(one["layer"][0]["rows"]))
-    assert title(steps(SERIES.iloc[:2])).startswith("1 change takes")
+def test_runs_without_steps_or_kernels() -> None:
     gap = ledger({"a": steady(200), "b": STEPS.empty(), "c": steady(100)})
     assert [("a",), ("1. c",), ("all changes together",)] == drawn(checked(steps(gap)), "label")
     assert "No step times" == title(steps(gap.iloc[1:2]))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
-from callpaths import PYTHON, call_metrics, calltree, toy_metrics, toy_tree
+from callpaths import call_metrics, calltree, toy_metrics, toy_tree
 from charts.checking import Spec, checked, drawn, refuses, title
 
 from perfkit.charts import icicle
@@ -86,14 +86,6 @@ def test_equal_functions_under_one_caller_are_one_bar() -> None:
     assert ["a.c:7 and other lines"] == [called for label, called in drawn(spec, "label", "called") if label == "f"]
 
 
-def test_lines_right_under_an_entry_stay() -> None:
-    rows = node(2, 1, "run.py:9"), node(3, 2, "fit", module=PYTHON), node(4, 3, "fit.py:2")
-    spec = picture(*rows, held=(1, 1, 1, 1))
-    assert [("main thread", "other"), ("run.py:9", "Python"), ("fit", "Python")] == drawn(spec, "label", "kind")
-    unfolded = picture(*rows, held=(1, 1, 1, 1), fold=())
-    assert ["main thread", "run.py:9", "fit", "fit.py:2"] == labels(unfolded)
-
-
 def test_what_is_narrow_becomes_one_bar_and_rows_below_the_last_are_counted() -> None:
     spec = picture(*(node(n, 1, f"f{n}") for n in (2, 3, 4, 5)), held=(100, 1, 95, 1, 1), at_least_frac=0.02)
     assert [(0, "main thread", 0, 100), (1, "f3", 0, 95), (1, "3 smaller", 95, 98)] == bars(spec)
@@ -109,9 +101,6 @@ def test_of_too_many_bars_the_widest_stay(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(icicle, "MOST_BARS", 6)
     spec = picture(*(node(n, 1, f"f{n}") for n in range(2, 10)), held=(36, *range(1, 9)))
     assert ["main thread", "f9", "f8", "f7", "f6", "4 smaller"] == [label for _, label, _, _ in bars(spec)]
-    monkeypatch.setattr(icicle, "MOST_BARS", 2)  # entry points are always drawn
-    tree = calltree(*(node(n, None, f"thread {n}") for n in (1, 2, 3)))
-    assert 3 == len(bars(checked(icicle.tree(tree, seconds(n1=1, n2=1, n3=1), at_least_frac=0.5))))
 
 
 def deep(levels: int) -> Spec:
@@ -127,14 +116,6 @@ def test_chains_lose_their_middle() -> None:
     assert (28, "f3", "f30") == (len(hidden), hidden[0], hidden[-1])
     # 5,000 levels are more than Python may recurse; with 22 functions all 24 rows are drawn.
     assert [4, 24, 4] == [len(labels(deep(levels))) for levels in (5_000, 22, 23)]
-
-
-def test_functions_without_a_name_go_first() -> None:
-    """The last function with a name stands for a chain that ends in <unknown procedure>."""
-    names = ("sgemm", "<unknown procedure> 0x1 [libcublas.so]", "matmul", "<unknown procedure> 0x2 [libcublas.so]")
-    rows = [node(n, n - 1, name) for n, name in enumerate((*names, "<gpu kernel>", "gemm"), start=2)]
-    spec = picture(*rows[:4], rows[4] | {"kind": "gpu_operation"}, rows[5], held=(1,) * 7, depth=5)
-    assert ["main thread", "sgemm", "… matmul", "<gpu kernel>", "gemm"] == labels(spec)
 
 
 def test_names_from_outside_stay_data() -> None:
@@ -155,20 +136,6 @@ def test_a_click_and_a_search_are_signals(version: str) -> None:
     assert "text" == signals["search"]["bind"]["input"]
     across = next(scale for scale in vega["scales"] if scale["name"] == "x")
     assert ({"signal": "left"}, {"signal": "right"}) == (across["domainMin"], across["domainMax"])
-
-
-@pytest.mark.parametrize(
-    ("metric", "axis", "first"),
-    [
-        ("GXCOPY:H2D", "GXCOPY:H2D (MB)", "8.00 MB in all"),
-        ("GKER:COUNT", "GKER:COUNT (count)", "200 count in all"),
-        ("GPUOP", "GPU time (ms)", "3.00 ms in all"),
-    ],
-)
-def test_units_are_those_of_the_metric(metric: str, axis: str, first: str) -> None:
-    spec = checked(icicle.tree(toy_tree(), toy_metrics(), metric=metric))
-    assert axis == spec["layer"][0]["encoding"]["x"]["title"]
-    assert spec["title"]["subtitle"][0].startswith(first)
 
 
 def test_without_call_paths_the_chart_says_so() -> None:

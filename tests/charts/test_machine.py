@@ -136,14 +136,6 @@ def test_several_runs_on_one_number_of_gpus_and_above_the_ideal() -> None:
     assert 1 == len(subtitle(scaling_efficiency(GUIDE)))
 
 
-def test_many_numbers_of_gpus_share_a_few_ticks() -> None:
-    point = checked(scaling_efficiency(table(*((n, 10.0 * n) for n in range(1, 31)))))["layer"][3]
-    assert [1, 2, 4, 8, 16, 30] == point["encoding"]["x"]["axis"]["values"]
-    axis = checked(scaling_efficiency(GUIDE, work="a\nb" + "x" * 99))["layer"][3]["encoding"]["y"]["title"]
-    assert axis.startswith("throughput (a bxxx")
-    assert len("throughput (/s, logarithmic)") + 30 == len(axis)
-
-
 def test_without_data_the_charts_say_so() -> None:
     flat, roofs = (
         llm_operations.ceilings(peaks=Peaks("made up", {"bf16_tensor": 1e12})),

@@ -42,15 +42,6 @@ def test_gpu_and_cpu_stand_beside_each_other() -> None:
     assert ["1. a", "no operator recorded"] == encoding["y"]["sort"]  # however long it is
 
 
-def test_the_rest_is_one_bar() -> None:
-    spec = checked(bars(summary(("a", 4, 1), ("b", 3, 1), ("c", 2, 1), ("d", 0, 9)), top=2))
-    assert ["1. a", "2. b", "2 other operators"] == spec["layer"][0]["encoding"]["y"]["sort"]
-    others = [row[1:] for row in drawn(spec, "label", "slot", "time", "count") if row[0] == "2 other operators"]
-    assert [("GPU", 2.0, 4), ("CPU", 10.0, 4)] == others
-    only = checked(bars(summary(("a", 4, 1), ("b", 3, 1)), top=1))["layer"][0]["encoding"]["y"]["sort"]
-    assert ["1. a", "1 other operator"] == only
-
-
 def test_what_was_not_recorded_of_operators_is_said() -> None:
     spec = checked(bars(summary(("a", 0, 1), ("b", 0, 3))))
     assert [("1. b", "CPU", 3.0), ("2. a", "CPU", 1.0)] == drawn(spec, "label", "slot", "time")
@@ -152,18 +143,6 @@ def test_levels_in_one_unit_and_the_peak() -> None:
     assert "within each 25.0 ms" in spec["title"]["subtitle"][0]
     early, late = chart(samples((0, 9, 9), (10, 1, 9))), chart(samples((0, 1, 9), (10, 9, 9)))
     assert ["left", "right"] == [checked(one)["layer"][-1]["mark"]["align"] for one in (early, late)]
-
-
-def test_each_gpu_has_a_panel_up_to_eight() -> None:
-    spec = checked(chart(samples(*LEVELS), samples((0, 1, 2), (90, 9, 9), gpu=1)))
-    assert ["GPU 0", "GPU 1"] == [panel["title"]["text"] for panel in spec["vconcat"]]
-    for channel in ("x", "y"):
-        assert 1 == len({str(panel["layer"][0]["encoding"][channel]["scale"]) for panel in spec["vconcat"]})
-    assert "At most 9.00 MB allocated on GPU 1, at most 9.00 MB reserved" == spec["title"]["text"]
-    assert "2 panels" in spec["description"]
-    spec = checked(chart(*(samples((0, 1 + rank, 20), rank=rank) for rank in range(9))))
-    assert [f"rank {rank} · GPU 0" for rank in range(1, 9)] == [panel["title"]["text"] for panel in spec["vconcat"]]
-    assert "These are the highest 8 of 9 peaks." == spec["title"]["subtitle"][1]
 
 
 def test_the_host_only_where_no_gpu_is_and_nothing_without_samples() -> None:

@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from charts.checking import Spec, checked, drawn, subtitle, title
 from frames import copies, kernels
 
 import perfkit
 from perfkit import analysis
 from perfkit.analysis import communication
-from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth, bars, connections, parts, step_times, waits
+from perfkit.charts.ranks import bandwidth, bars, connections, parts, step_times, waits
 from perfkit.tables import COLLECTIVES
 
 PARTS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
@@ -68,35 +67,6 @@ def test_a_map_of_steps_shows_who_is_behind_and_who_was_cut() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "figure", "said"),
-    [
-        ("kernel_busy_frac", 0.25, "25.0 %"),
-        ("peak_bytes", 2.5e9, "2.50 GB"),
-        ("bus_bytes_per_s", 4.5e11, "450 GB/s"),
-        ("achieved_flops_per_s", 3e14, "300 TFLOP/s"),
-        ("kernel_count", 12, "12.0 count"),
-        ("power_w", 350, "350 W"),
-    ],
-)
-def test_the_suffix_is_the_unit(value: str, figure: float, said: str) -> None:
-    spec = checked(bars(pd.DataFrame({"rank": [0], "gpu": [0], value: [figure]}), value=value))
-    assert [(said,)] == drawn(spec, "said")
-    assert said.split()[1] in spec["layer"][0]["encoding"]["y"]["title"]
-    assert 2 == len(spec["layer"])  # one rank has no mean
-
-
-def test_columns_are_named_by_what_tells_them_apart() -> None:
-    named = {"rank": [(0, 0), (1, 1)], "GPU": [(0, 0), (0, 1)], "rank · GPU": [(0, 0), (0, -1), (1, 0)]}
-    for what, places in named.items():
-        axis = checked(parts(split(*((*place, 1, 0, 0, 0, 1) for place in places))))["layer"][0]["encoding"]["x"]
-        assert what == axis["title"]
-    assert ["0 · ?", "0 · 0", "1 · 0"] == axis["sort"]
-    frame = split(*((rank, rank % 8, 50 + rank, 0, 0, 0, 50) for rank in range(64)))  # figures have no room
-    spec = checked(bars(frame, value="computation_ns"))
-    assert (640, 640, 64) == (spec["width"], checked(parts(frame))["width"], len(spec["layer"][0]["rows"]))
-
-
 def test_parts_stand_on_one_another() -> None:
     spec = checked(parts(split((0, 0, 50, 20, 0, 0, 30), (1, 1, 40, 20, 0, 0, 40))))
     assert [
@@ -141,15 +111,6 @@ def test_without_figures_the_charts_say_so() -> None:
         assert "nccl-tests" in subtitle(bandwidth(empty))[0]
 
 
-def test_every_operation_that_the_analysis_knows_is_drawn() -> None:
-    plain = {"rank": 0, "gpu": 0, "bytes": 10**6, "dur_ns": 1e6, "ranks": 2, "source": "trace"}
-    rows = [{**plain, "operation": operation} for operation in [*OPERATION_COLOURS, "barrier"]]
-    table = COLLECTIVES.make(pd.DataFrame(rows).reindex(columns=COLLECTIVES.column_names))
-    every = communication.summary(table)
-    assert len(OPERATION_COLOURS) == every["bus_bytes_per_s"].notna().sum()
-    assert len(OPERATION_COLOURS) == len(views(checked(bandwidth(every)))["point"]["rows"])
-
-
 def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path) -> None:
     """Counted by another pattern in the log's whole lines (two are cut); rings and trees name no transport."""
     path = profiles / "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
@@ -162,18 +123,6 @@ def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path) -> N
     assert sorted(squares) == sorted((*pair, near if via.startswith("P2P") else far) for pair, via in by_pair.items())
     channels = {line[:3] for line in lines if line[3].startswith("P2P")}
     assert view["title"]["text"] == f"{len(channels)} of {len({line[:3] for line in lines})} connections go {near}"
-
-
-def test_a_pair_without_a_transport_is_grey() -> None:
-    links = pd.DataFrame(
-        {"from_rank": 0, "to_rank": 1, "transport": [*["SHM/direct/direct"] * 2, "NET/Socket/0", None]}
-    )
-    links.loc[4] = [1, 2, None]
-    view = checked(connections(links))
-    near, unknown = "through CPU memory in the node", "a way that the log does not name"
-    assert drawn(view, "from_rank", "to_rank", "count", "way") == [(0, 1, 3, near), (1, 2, 1, unknown)]
-    assert view["title"]["text"] == f"2 of 4 connections go {near}"
-    assert "No connections" in title(connections(links.iloc[:0]))
 
 
 def summary(*rows: tuple[str, int, float], group: str = "0", placement: str | None = None) -> pd.DataFrame:
@@ -214,18 +163,6 @@ def test_a_line_rate_to_compare_with() -> None:
     assert "NVLS" in above["subtitle"][2]
 
 
-def test_operations_differ_in_colour_and_shape_and_the_legend_chooses_them() -> None:
-    spec = checked(bandwidth(summary(("broadcast", 10, 1.0), ("all_reduce", 10, 2.0))))
-    encoding = views(spec)["point"]["encoding"]
-    assert ["all-reduce", "broadcast"] == encoding["color"]["scale"]["domain"] == encoding["shape"]["scale"]["domain"]
-    assert (list(OPERATION_COLOURS), len(SHAPES)) == (list(SHAPES), len(set(SHAPES.values())))
-    (chosen,) = spec["params"]
-    assert ("legend", ["operation"]) == (chosen["bind"], chosen["select"]["fields"])
-    assert {chosen["name"]} == {v["encoding"]["opacity"]["condition"]["param"] for v in views(spec).values()}
-    assert "Click an operation" in " ".join(spec["title"]["subtitle"])
-    assert "Click" not in " ".join(subtitle(bandwidth(summary(("broadcast", 10, 1.0)))))
-
-
 def test_dashes_tell_process_groups_and_placements_apart() -> None:
     row = ("all_reduce", 10**6, 1.0)
     unknown = {"group": pd.Categorical(["g0", None]), "ranks": pd.array([2, None], dtype="Int64")}
@@ -236,11 +173,6 @@ def test_dashes_tell_process_groups_and_placements_apart() -> None:
     groups = pd.Categorical([f"g{n}" for n in range(9)])  # too many for dashes
     many = views(checked(bandwidth(summary(*[row] * 9).assign(group=groups))))["line"]["encoding"]
     assert ("kind", False) == (many["detail"]["field"], "strokeDash" in many)
-    placed = [summary(row, placement=p).assign(count=1) for p in ("in_place", "out_of_place")]
-    spec = checked(bandwidth(pd.concat([part.assign(group=pd.Categorical([None])) for part in placed])))
-    assert {("8 ranks, in place",), ("8 ranks, out of place",)} == {*drawn(views(spec)["line"], "kind")}
-    assert "kind" == views(spec)["line"]["encoding"]["strokeDash"]["field"]
-    assert ["Points: bus bandwidth."] == spec["title"]["subtitle"]
     hostile = checked(bandwidth(summary(row, group="<b>\n\u202e" + "x" * 10_000)))
     kind = views(hostile)["point"]["rows"][0]["kind"]
     assert kind.startswith("group <b> �x")

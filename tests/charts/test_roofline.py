@@ -6,10 +6,10 @@ import altair as alt
 import pandas as pd
 import pytest
 from charts.checking import Spec, checked, drawn, subtitle
-from counted import counters, launches
+from counted import launches
 
 from perfkit.analysis import roofline as places
-from perfkit.charts.roofline import BOUND_COLOURS, roofline
+from perfkit.charts.roofline import roofline
 from perfkit.hardware import Peaks
 
 GPU = Peaks("made up", {"fp32": 10e12, "fp64": 5e12, "fp16_tensor": 100e12}, memory_bytes_per_s=1e12)
@@ -60,31 +60,3 @@ def test_what_has_no_place_or_a_hostile_name() -> None:
     spec = checked(picture({**FP32, "name": "<script>alert(1)</script>" + "x" * 9_000}))
     ((name,),) = drawn(spec["layer"][-1], "name")
     assert (400, "<script>") == (len(name), name[:8])
-
-
-def test_colours_and_shapes_say_bound_family_and_precision() -> None:
-    encoding = checked(picture(FP32))["layer"][-1]["encoding"]
-    assert {"domain": ["compute"], "range": [BOUND_COLOURS["compute"]]} == encoding["color"]["scale"]
-    assert "shape" not in encoding
-    assert ["gemm"] == checked(picture(FP32, bound=False))["layer"][-1]["encoding"]["color"]["scale"]["domain"]
-    spec = checked(picture({**FP32, "fp64_flops": 1e6}))
-    assert "precision" == spec["layer"][-1]["encoding"]["shape"]["field"]
-    assert {"FP64 5.00 TFLOP/s", "FP32 10.0 TFLOP/s"} < texts(spec)
-    assert {*places.BOUNDS} - {"refused"} == set(BOUND_COLOURS)
-    assert len(BOUND_COLOURS) == len(set(BOUND_COLOURS.values()))
-
-
-def test_the_level_chooses_intensity_and_slope() -> None:
-    recorded = {
-        "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": 5_888,
-        "sm__cycles_elapsed.avg.per_second": 1e9,
-        "dram__bytes.sum.peak_sustained": 64,
-        "dram__cycles_elapsed.avg.per_second": 7e9,
-        "lts__lts2xbar_cycles_active.sum.peak_sustained": 48,  # of 32 bytes
-        "lts__cycles_elapsed.avg.per_second": 1e9,
-    }
-    table = launches({**FP32, "l2_bytes": 4e5})
-    spec = checked(roofline(places.points(table), places.ceilings(table, counters(recorded)), level="l2"))
-    assert [(20,)] == drawn(spec["layer"][-1], "intensity")
-    assert "L2 1.54 TB/s" in texts(spec)
-    assert "L2 traffic" in spec["layer"][-1]["encoding"]["x"]["title"]

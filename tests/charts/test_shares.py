@@ -60,22 +60,6 @@ def test_parts_fill_their_bar() -> None:
     assert [("95.0 %", 0.475)] == drawn(narrow["layer"][1], "share", "middle")
 
 
-def test_all_rows_together_come_first() -> None:
-    spec = checked(gpu_time(summary(kernel_ns=[9e6, 0.0], copy_ns=[0.0, 1e6], operation_ns=[9e6, 1e6])))
-    assert [
-        ("all", "kernels", "90.0 %"),
-        ("all", "copies", "10.0 %"),
-        ("entry 0", "kernels", "100 %"),
-        ("entry 1", "copies", "100 %"),
-    ] == drawn(spec, "label", "part", "share")
-    assert "Kernels take 90.0 % of the GPU's time" == spec["title"]["text"]
-    two = pd.concat([summary(kernel_ns=[1.0], operation_ns=[1.0]).assign(rank=r) for r in (0, 1)], ignore_index=True)
-    labels = {("all",), ("rank 0 · entry 0",), ("rank 1 · entry 0",)}
-    assert labels == {*drawn(checked(gpu_time(two)), "label")}
-    labels = {("all",), ("rank 0",), ("rank 1",)}
-    assert labels == {*drawn(checked(gpu_time(two.drop(columns="entry"))), "label")}
-
-
 def test_launches_are_judged_by_the_mean_of_their_kernel_and_the_largest_are_named() -> None:
     frame = kernels(short=("copy", 300, 4e3), middle=("gemm", 100, 9e3), long=("gemm", 100, 20e3))
     spec = checked(launch_efficiency(frame))

@@ -1,10 +1,6 @@
 """Colours, renderer and theme, and that every chart takes what the analyses return."""
 
-import json
-import os
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import combinations
 
 import altair as alt
@@ -84,34 +80,6 @@ def test_every_key_has_a_name_and_a_colour() -> None:
     assert set(causes.DETAILS) == set(theme.DETAIL_COLOURS)
     assert set(FAMILIES) == set(theme.FAMILY_COLOURS)
     assert set(monitor_lines.COLOURS) <= set(ranks.OPERATION_COLOURS.values())
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
-def test_a_process_that_checks_no_chart_draws_the_same() -> None:
-    def drawn() -> str:
-        return json.dumps(theme.nothing("No kernels", "None ran.").to_dict(), sort_keys=True)
-
-    def trusting(work: Callable[[], str]) -> str:
-        """What a function returns in a copy of this process that trusts its charts."""
-        reader, writer = os.pipe()
-        if not (child := os.fork()):
-            with suppress(Exception):
-                theme.trust()
-                os.write(writer, work().encode())
-            os._exit(0)
-        os.close(writer)
-        with open(reader, encoding="utf-8") as answer:
-            text = answer.read()
-        os.waitpid(child, 0)
-        return text
-
-    def wrong() -> str:
-        return str(alt.Axis(ticks="wrong").to_dict())
-
-    assert drawn() == trusting(drawn)
-    with pytest.raises(alt.utils.schemapi.SchemaValidationError):
-        wrong()
-    assert "{'ticks': 'wrong'}" == trusting(wrong)
 
 
 @pytest.mark.parametrize("again", [theme.register, theme.follow_cells])

@@ -109,12 +109,6 @@ def test_a_strip_is_as_strong_as_the_busiest_stream() -> None:
     checked(timeline.activity(spans(ONE), span=(0, 100)))
 
 
-def test_the_brush_is_over_the_axis_of_time() -> None:
-    spec = activity(ONE, span=(0, 200))
-    assert {"name": "brush", "type": "interval"}.items() <= {**spec["params"][0], **spec["params"][0]["select"]}.items()
-    assert ([0, 200], "start") == (spec["encoding"]["x"]["scale"]["domain"], spec["encoding"]["x"]["field"])
-
-
 def _hist(*rows: tuple[int, int, str, int, int]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["lower_ns", "upper_ns", "cause", "count", "total_ns"])
 
@@ -134,13 +128,6 @@ def test_causes_of_a_bin_stand_on_one_another() -> None:
     assert "Gaps of 50 µs to 100 µs hold 90.0 % of the idle time" == title(histogram(outweighed))
     empty = _hist((1_000, 2_000, "edge", 0, 0), (2_000, 5_000, "edge", 1, 3_000))
     assert [(2_000,)] == drawn(checked(histogram(empty)), "lower")
-
-
-def test_details_take_the_place_of_host_wait() -> None:
-    spec = checked(causes(_causes((0, "kernel_wait", None, 10), (0, "host_wait", "sync", 30))))
-    sync = "host wait: inside a synchronising call"
-    assert [(sync,), ("kernel wait: launched, began within 30 µs",)] == drawn(spec, "cause")
-    assert f"75.0 % of GPU 0's idle time is {sync}" == spec["title"]
 
 
 def test_each_device_has_its_panel() -> None:

@@ -10,15 +10,11 @@ import pandas as pd
 import pytest
 from diagnosis.traces import MS, told, values, view
 from frames import api_calls, copies, kernels, ranges
-from planted.causes import planted
-from planted.test_causes import run
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.analysis import timeline
 from perfkit.diagnosis.finding import kept, removing
 from perfkit.diagnosis.timeline import on_gpus
-from perfkit.diagnosis.transfers import exposed, kinds, moved
 
 
 def _waiting_for_data() -> perfkit.Selection:
@@ -116,23 +112,6 @@ def test_copies_that_computation_cannot_hide_are_bound_by_the_link(
     assert found[rule].gain.high == pytest.approx(1 / (1 - hidden / (copied + computed)))
 
 
-@pytest.mark.parametrize("part", [(0.0, 1.0), (0.25, 0.75)], ids=["whole", "window"])
-@pytest.mark.parametrize("cause", ["pageable copies", "small copies", "synchronous copies"])
-def test_copies_alone_are_those_of_the_breakdown(cause: str, part: tuple[float, float]) -> None:
-    """The breakdown takes the kernels' time anew for each kind; the diagnosis takes it once for all of them."""
-    of = run(planted(cause))
-    last = int((of.kernels["start_ns"] + of.kernels["dur_ns"]).max())
-    window = () if part == (0.0, 1.0) else [int(share * last) for share in part]
-    chosen = perfkit.select(of, window=window)
-    span = int(timeline.busy(chosen.kernels, chosen.copies, window=chosen.window)["span_ns"].sum())
-    found = exposed(chosen)
-    assert found
-    for kind, share in found.items():
-        copies = moved(chosen)[kinds(chosen).reindex(moved(chosen).index).eq(kind)]
-        parts = timeline.breakdown(chosen.all_kernels, copies, window=chosen.window)
-        assert share == parts["exposed_copy_ns"].sum() / span
-
-
 def test_a_vendor_and_an_empty_run_are_asked_for_what_is_missing(profiles: Path) -> None:
     asked = diagnosis.refusals(perfkit.load(profiles / "torch" / "TraceLens__torch_compile_triton__trace.json.gz"))
     commands = " ".join(refusal.record for refusal in asked)
@@ -181,19 +160,3 @@ def test_two_threads_work_it_out_once() -> None:
         go.set()
         assert first.result(60) is second.result(60)
     assert (["b"], ["a", "b"]) == (slow(chosen, name="b"), asked)
-
-
-def test_what_failed_is_tried_again() -> None:
-    asked = []
-
-    @kept
-    def fails_once(view: perfkit.Selection) -> int:
-        asked.append(view)
-        if len(asked) == 1:
-            raise ValueError("the first time")
-        return 7
-
-    chosen = view()
-    with pytest.raises(ValueError, match="the first time"):
-        fails_once(chosen)
-    assert (7, 7, 2) == (fails_once(chosen), fails_once(chosen), len(asked))

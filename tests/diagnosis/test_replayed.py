@@ -98,14 +98,6 @@ def test_too_many_kernels_are_not_replayed(run: perfkit.Selection, monkeypatch: 
     assert found.gain.reason.endswith("Choose a window of some steps.")
 
 
-def test_a_window_is_replayed_by_its_own_kernels(run: perfkit.Selection, monkeypatch: pytest.MonkeyPatch) -> None:
-    window = (start := int(run.kernels["start_ns"].iloc[20]), start + 2_000_000)
-    monkeypatch.setattr(replayed, "MOST_KERNELS", int(run.kernels["start_ns"].between(*window).sum()))
-    (found,) = replayed.gains(perfkit.select(run.run, window=window), [finding("idle_sync", 3.0)])
-    assert "not replayed" not in found.gain.reason
-    assert len(run.kernels) > replayed.MOST_KERNELS
-
-
 def test_a_stretch_of_steps_is_replayed_in_place_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(steps=60, loading_ns=1_500_000)
     monkeypatch.setattr(replayed, "MOST_KERNELS", 2000)

@@ -142,14 +142,6 @@ def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert after == repr(still(views.compare(chosen(run, window=(0, 100)), baseline=baseline, part="figures")))
 
 
-def test_live_and_still_show_the_same() -> None:
-    before, after = training(), chosen(training(8, seed=1))
-    for part in ("", *PARTS):
-        live = views.compare(Chooser(selection=after), baseline=before, part=part)
-        assert isinstance(live, Live)
-        assert repr(Shown(live.parts)) == repr(still(views.compare(after, baseline=before, part=part)))
-
-
 def test_the_earlier_run_is_not_kept() -> None:
     import gc
     import weakref

@@ -76,20 +76,6 @@ def test_follows_a_log_that_is_written(watched: None, log: Path, cache: Path, mo
     assert [] == list(cache.iterdir())
 
 
-def test_looks_back_while_a_log_is_written(watched: None, log: Path) -> None:
-    query(log, *moments(4))
-    view = opened(log)
-    view.slider.value = 2
-    assert ([90, 91, 92], "gpu.csv: 2.00 s of 3.00 s") == (seen(view), view.status.value)
-    query(log, *moments(6))
-    view.play.value = 1
-    assert (2, 5) == (view.slider.value, view.slider.max)
-    view.slider.value = 5
-    query(log, *moments(8))
-    view.play.value = 2
-    assert 7 == view.slider.value
-
-
 def test_slider_and_span_choose_what_is_seen(watched: None, tmp_path: Path) -> None:
     (row,) = moments(1, gpus=1)
     minutes = [(f"2026/01/01 00:0{minute}:00.000", *row[1:]) for minute in range(5)]
@@ -98,17 +84,6 @@ def test_slider_and_span_choose_what_is_seen(watched: None, tmp_path: Path) -> N
     view.span.value = "last min"
     domain = picture(view)["vconcat"][0]["encoding"]["x"]["scale"]["domain"]
     assert [90, 150] == [round(edge, 6) for edge in domain]
-
-
-def test_draws_what_is_new_at_the_same_place(watched: None, log: Path) -> None:
-    rows = moments(2)
-    query(log, *rows[:3])
-    view = opened(log)
-    before = len(picture(view)["datasets"]["power_w"])
-    query(log, *rows)
-    view.play.value = 1
-    assert 1 == view.slider.value
-    assert before < len(picture(view)["datasets"]["power_w"])
 
 
 def test_waits_for_the_first_line(watched: None, log: Path) -> None:

@@ -76,15 +76,6 @@ def test_pickers_show_what_code_chooses(run: Run) -> None:
     pd.testing.assert_frame_equal(tables()["KERNELS"], run.kernels)  # choosing filters copies
 
 
-def test_a_gpu_that_was_not_recorded_is_for_code_alone(tmp_path: Path) -> None:
-    """Kernels of GPU -1 can be chosen by number; the list has the two that have one."""
-    work = [kernel(n, "work", "other", gpu=n - 1) for n in range(3)]
-    live = Explorer(run_of(tmp_path, {"KERNELS": kernels(*work)}))
-    live.gpus = [-1, 1]
-    assert ((1,), (("0", 0), ("1", 1))) == (live.view.controls.gpus.value, live.view.controls.gpus.options)
-    assert 2 == len(live.selection.kernels)
-
-
 def test_brush_sets_the_window_and_no_window_draws_anew(run: Run) -> None:
     live, again = Explorer(run), []
     live.view.overview.chart.observe(lambda change: again.append(change["new"]), ["spec"])

@@ -81,21 +81,6 @@ def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int
         assert {(n, 5) for n in range(5)} == {(s["level"], view.picture.drawing["lanes"][at]["levels"]) for s in spans}
 
 
-def test_streams_that_share_a_lane_hide_no_kind(tmp_path: Path) -> None:
-    """One stream computes for 0.5 of each bin, another communicates meanwhile for 0.8: 0.3 of it lies beyond."""
-    durations = {0: 500, 1: 800, **dict.fromkeys(range(2, 9), 100)}
-    starts = [{"start_ns": n * 1000, "rank": rank} for rank in range(6) for n in range(700)]
-    work = [one | {"stream": stream, "dur_ns": dur} for one in starts for stream, dur in durations.items()]
-    frame = kernels(*(one | {"family": ("gemm", "communication")[one["stream"] == 1]} for one in work))
-    _, view = opened(tmp_path, {"KERNELS": frame})
-    assert "rank 0 · GPU 0 · 9 streams" == labels(view)[0]
-    of_kind: dict[str, float] = {}
-    for row in rows(view, "bins"):
-        if 0 == row["lane"]:
-            of_kind[row["kind"]] = of_kind.get(row["kind"], 0) + row["busy"] * row["d"] / 1000
-    assert {"computation": 350_000, "communication": 210_000} == pytest.approx(of_kind, rel=0.01)
-
-
 def test_what_lies_in_a_range_is_what_a_loop_finds(tmp_path: Path) -> None:
     """Calls of three threads, ranges that overlap; a kernel lies where its call does, or nowhere without one."""
     drawn = random.Random(0)
@@ -223,18 +208,6 @@ def _jumped(view: Zoomable, by: int) -> str:
     gesture(view, FIND, step=by, at=at - view.whole[0])
     start = view.picture.chosen["start"] + view.whole[0]
     return {2: "k0", 12: "k1", 22: "k2"}[start // MS]
-
-
-def test_many_calls_are_bins_and_of_many_ranges_the_longest_are_seen(tmp_path: Path) -> None:
-    """From 2 ms on: the 999 calls fill bins; of 3,599 ranges all but one are shorter than a pixel."""
-    found = table(1000)
-    short = [{"start_ns": n * MS, "dur_ns": 10, "depth": 1} for n in range(3600)]
-    found["RANGES"] = ranges({"start_ns": 0, "dur_ns": 10_000 * MS, "name": "outer"}, *short)
-    _, view = opened(tmp_path, found)
-    view.beside["API calls"].value = view.beside["NVTX ranges"].value = True
-    assert ["outer"] == [row["name"] for row in rows(view, "spans") if "NVTX" in row["label"]]
-    assert "CUDA calls · thread 1" in {row["label"] for row in rows(view, "bins")}
-    assert "Of 3,599 NVTX ranges, only the longest is drawn." in view.picture.drawing["explanation"]
 
 
 def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:

@@ -287,16 +287,6 @@ def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str)
     assert 1 == len(view.parts)
 
 
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("run", ["mlp", "dlrm"])
-def test_every_chart_states_what_is_seen(request: pytest.FixtureRequest, run: str, name: str) -> None:
-    view = still(getattr(views, name)(chosen(request.getfixturevalue(run))))
-    for spec in specs(view):
-        assert title(spec)
-        assert spec["description"].startswith(title(spec))
-    assert view.parts
-
-
 @pytest.mark.parametrize("name", ["kernels", "gaps", "timeline", "transfers"])
 def test_hostile_names_are_text(name: str) -> None:
     pair = [{"start_ns": n * 100, "dur_ns": 10, "name": HOSTILE, "correlation": n} for n in range(3)]
@@ -400,12 +390,3 @@ def test_a_window_leaves_out_the_first_iterations(logs: Run) -> None:
     assert [404.5] == medians(logs, window=(5 * SECOND, 8 * SECOND))
     (said,) = sentences(still(views.training(chosen(logs, window=(SECOND, SECOND + 1)))))
     assert said.startswith("No iterations in what is chosen")
-
-
-def test_the_same_pictures_for_every_choice() -> None:
-    runs = [perfkit.load(DATA / "dlrm_h100") for _ in range(2)]
-    first, again, other = (views.call_paths(perfkit.select(run)) for run in (runs[0], runs[0], runs[1]))
-    assert isinstance(first, Shown)
-    assert all(one is two for one, two in zip(first.parts, again.parts, strict=True))
-    assert not any(one is two for one, two in zip(first.parts, other.parts, strict=True) if not isinstance(one, str))
-    assert len(first.parts) > 2

@@ -1,6 +1,5 @@
 """Clock and throttling of each kernel from a log, and samples in bins of time."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,7 +8,6 @@ from analysis.spans import span
 from frames import kernels, tuples
 from sampled import samples, together
 
-import perfkit
 from perfkit.analysis.monitoring.alignment import bins, clock_under_kernels
 from perfkit.errors import PerfkitError
 from perfkit.tables import KERNELS, SAMPLES
@@ -49,7 +47,6 @@ def test_clocks_that_do_not_meet_are_refused() -> None:
 
 
 FIGURES = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
-RUN = "smi_query__rtx4090_training_run.csv"
 
 
 def sampled_at(*readings: tuple[int, float], metric: str = "power_w", gpu: int = 0, rank: int = 0) -> pd.DataFrame:
@@ -89,13 +86,6 @@ def test_bins_by_hand(readings: list[tuple[int, float]], more: dict[str, Any], e
     assert expected == tuples(bins(sampled_at(*readings), **more), *FIGURES)
 
 
-def test_the_finest_metric_decides() -> None:
-    found = bins(both(sampled_at((0, 1), (20, 2)), sampled_at(*((5 * n, n) for n in range(8)), metric="sm_clock_hz")))
-    power = found[found["metric"] == "power_w"]
-    assert {5} == set(found["dur_ns"])
-    assert [(1, 1), *[(1, 0)] * 3, (2, 1), *[(2, 0)] * 3] == tuples(power, "mean", "count")
-
-
 def test_devices_metrics_and_times_below_0() -> None:
     frame = both(
         sampled_at((-10, 1), (0, 3)),
@@ -107,23 +97,3 @@ def test_devices_metrics_and_times_below_0() -> None:
     whole = [(0, 0, -10, 1), (0, 0, 0, 3), (0, 1, 0, 5), (0, 1, 10, 7), (1, 0, -10, 2), (1, 0, 0, 2)]
     assert whole == tuples(found, "rank", "gpu", "start_ns", "mean")
     assert [{"power_w"}, {"power_w", "fan_frac"}] == [set(found["metric"]), set(bins(frame)["metric"])]
-
-
-def test_without_readings() -> None:
-    full = bins(sampled_at((0, 1), (1, 2)))
-    for only in ({"metrics": ("sm_clock_hz",)}, {"window": (5, 9)}):
-        found = bins(sampled_at((0, 1)), **only)
-        assert found.empty
-        assert full.dtypes.drop("metric").equals(found.dtypes.drop("metric"))
-        assert isinstance(found["metric"].dtype, pd.CategoricalDtype)
-    with pytest.raises(ValueError, match=r"bins: 0 is not at least 1"):
-        bins(sampled_at((0, 1)), bins=0)
-
-
-def test_the_real_log(profiles: Path) -> None:
-    log = perfkit.load(profiles / "monitor" / RUN).samples
-    found = bins(log, metrics=("power_w", "gpu_busy_frac"))
-    assert {"gpu_busy_frac": 2619, "power_w": 2619} == found.groupby("metric", observed=True)["count"].sum().to_dict()
-    power = log.loc[log["metric"] == "power_w", "value"]
-    of_power = found[found["metric"] == "power_w"]
-    assert (300, power.min(), power.max()) == (len(of_power), of_power["min"].min(), of_power["max"].max())

@@ -40,8 +40,6 @@ OF_REASONS = {
         ),
         # A temperature does not throttle, and idleness is no throttling; a snapshot can throttle.
         ([NAN] * 4, [], {"temperature_c": [83, 84]}),
-        ([NAN, 0, NAN, 0], ["thermal_violation_frac"], {"thermal_violation_frac": [0, 0]}),
-        ([NAN] * 4, [], {"idle_frac": [1, 1]}),
         ([NAN, NAN, 0, 0], ["throttled_other_frac"], {"idle_frac": [1, 1], "throttled_other_frac": [0, 0]}),
         ([NAN, 1, NAN, 1], [THERMAL], {THERMAL: [1]}),
         # Counters tell where reasons do not; reasons precede counters cause by cause.
@@ -62,12 +60,10 @@ OF_REASONS = {
             {POWER: STANDING, THERMAL: [1] * 6, "throttled_other_frac": [1, 0] * 3, **OF_REASONS, VIOLATION: GROWING},
         ),
         ([1, NAN, NAN, 1], [POWER], {POWER: [1], "throttled_sw_power_ns": [5e9]}),
-        ([NAN] * 4, [], {VIOLATION: [5e9]}),
         ([NAN] * 4, [], {"at": [3, 3], VIOLATION: [5e9, 6e9]}),
         # A counter that was reset counts on either side; one read late counts at most the time, or outruns the clock.
         ([0.75, NAN, NAN, 0.75], [VIOLATION], {VIOLATION: [8e9, 9e9, 0, 0.5e9]}),
         ([1, NAN, NAN, 1], [VIOLATION], {VIOLATION: [0, 0, 2e9, 2e9, 4e9]}),
-        ([1, NAN, NAN, 1], [VIOLATION], {VIOLATION: [0, 0, 2e9, 2e9, 4.5e9]}),
         ([NAN] * 4, [], {VIOLATION: [0, 1e9, 2e9, 4.1e9]}),
     ],
 )
@@ -122,7 +118,6 @@ FIGURES = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac"]
             USED | {"memory_free_bytes": [65, 35], "driver_reserved_bytes": [5, 5]},
             *(MINE, [45, 60, 100, 0.45, 0.6, 0], SPLIT),
         ),
-        (USED | {"memory_free_bytes": [70, 40]}, MINE, [45, 60, 100, 0.45, 0.6, 0], SPLIT),
         (USED, MINE, [45, 60, 120, 0.375, 0.5, 0], "device"),
         (USED | {"memory_total_bytes": [0, 0]}, None, None, ""),
         # Slowdown at 89: 84 is within 5 degrees, 83 is not.

@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from frames import tuples
 from real import truth_of
@@ -83,18 +82,6 @@ def test_the_readings_of_a_training_are_weighted_by_time(
     assert found["missing_frac"] == pytest.approx(1 - 2619 * 1.003 / (lines[-1][0] + 1.003), abs=0.01)
 
 
-def test_the_dips_and_checks_of_a_training(training: perfkit.Run, lines: list[tuple[float, float, float]]) -> None:
-    found = monitoring.dips(training.samples)
-    assert (25, sum(line[1] < 45 for line in lines)) == (len(found), found["count"].sum())
-    none = monitoring.idle(training.samples).iloc[0]
-    assert (23, 0.0402) == (none["count"], round(none["idle_frac"], 4))
-    # Busy 80 % and more for 67 % of the time; 279 W of the 450 of the data sheet; the rest was not recorded.
-    found = monitoring.checks(training.samples, training.devices).set_index("check")
-    assert ["attention", "cannot tell", "ok", "cannot tell", "cannot tell"] == found["verdict"].tolist()
-    assert [0.67, 0.621] == found.loc[["utilisation", "power"], "value"].round(3).tolist()
-    assert found.loc["memory", "reason"].startswith("18.5 GB are in use, of how much is not recorded")
-
-
 @pytest.mark.parametrize(("state", "power", "verdicts"), [("load", 631.95, "ok"), ("idle", 69.85, "attention")])
 def test_an_h100_tells_its_limits_itself(profiles: Path, state: str, power: float, verdicts: str) -> None:
     # Of 700 W and 81,559 MiB, with the reasons of its clock: nothing lowers it, idle or not.
@@ -108,14 +95,6 @@ def test_an_h100_tells_its_limits_itself(profiles: Path, state: str, power: floa
     assert expected == found.loc[["power", "throttling", "utilisation"], "verdict"].tolist()
 
 
-def test_an_h100_under_load_and_idle_in_dmon(profiles: Path) -> None:
-    for state, verdict, idle_frac, clock_hz in (("load", "ok", 0.0, 1980e6), ("idle", "attention", 1.0, 345e6)):
-        run = perfkit.load(profiles / "monitor" / H100.format(state, "dmon.txt"))
-        assert verdict == monitoring.checks(run.samples, run.devices)["verdict"].iloc[0]
-        assert idle_frac == monitoring.idle(run.samples)["idle_frac"].item()
-        assert clock_hz == monitoring.summary(run.samples).set_index("metric").loc["sm_clock_hz", "mean"]
-
-
 def test_violation_counters_of_dmon_answer_for_power_and_heat(profiles: Path) -> None:
     run = perfkit.load(profiles / "monitor" / "dmon_pucvmet_gfx_470.txt")
     (shares,) = tuples(monitoring.throttling(run.samples), "power_frac", "thermal_frac", "throttled_frac", "other_frac")
@@ -123,22 +102,6 @@ def test_violation_counters_of_dmon_answer_for_power_and_heat(profiles: Path) ->
     traffic = monitoring.checks(run.samples, run.devices).set_index("check").loc["traffic"]
     received = run.samples[run.samples["metric"] == "pcie_rx_bytes_per_s"]["value"].max()
     assert ("cannot tell", "bytes_per_s", received) == tuple(traffic[["verdict", "unit", "value"]])
-
-
-def test_the_columns_of_dcgm_stay_apart(profiles: Path) -> None:
-    run = perfkit.load(profiles / "monitor" / "dcgmi_dmon_DCGM_issue244_8gpu_NA.txt")
-    found = monitoring.utilisation(run.samples).set_index("gpu")
-    meanings = ["gpu_busy_frac", "sm_active_frac", "sm_occupancy_frac", "pipe_active_frac"]
-    expected = pd.DataFrame([[0.888, np.nan, np.nan, 0.178], [np.nan, 0.777, np.nan, 0.046]], [0, 1], meanings)
-    pd.testing.assert_frame_equal(expected, found.loc[[0, 1], meanings], check_names=False, check_index_type=False)
-    assert ["tensor_active_frac", "fp32_active_frac"] == found.loc[[0, 1], "pipe"].tolist()
-
-
-def test_idle_gpus_of_a_node_are_compared(profiles: Path) -> None:
-    found = monitoring.imbalance(perfkit.load(profiles / "monitor" / "rocm-smi_json__mi100_rocm571.json").samples)
-    row = found.set_index("metric").loc["power_w"]
-    assert (6, 35, 40, 0.125) == tuple(row[["devices", "lowest", "highest", "spread_frac"]])
-    assert np.isnan(found.set_index("metric").loc["gpu_busy_frac", "spread_frac"])
 
 
 def test_a_real_counter_of_lost_time_is_a_share_of_the_time_that_passed(profiles: Path) -> None:
