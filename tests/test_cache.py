@@ -1,6 +1,7 @@
 """The cache: a capture is read once, and a copy that is old, damaged or unwritable does no harm."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +12,7 @@ from readers import nsys_files as nsys
 from sampled import samples
 
 import perfkit
-from perfkit.cache import fetch, folder, store
+from perfkit.cache import fetch, folder, state, store
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.sqlite import SqliteSource
 from perfkit.schema import Table
@@ -105,7 +106,7 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
     store(place, "COPIES", copies(*({"start_ns": i, "dur_ns": i % 3} for i in range(300))), "{}")
     (file,) = place.iterdir()
     content = file.read_bytes()
-    for at in range(0, len(content), 31):
+    for at in range(0, len(content), 7):
         file.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
         assert fetch(place, "COPIES") is None, f"bit {at % 8} of byte {at}"
     file.write_bytes(content)
@@ -145,6 +146,38 @@ def test_loads_work_without_a_cache(capture: Path, tmp_path: Path, monkeypatch: 
     assert folder(capture, "nsys", "0") is None
     monkeypatch.setenv("PERFKIT_CACHE", str(capture / "cache"))
     assert 2 == len(perfkit.load(capture).kernels)
+
+
+def test_a_copy_lives_under_path_and_state(capture: Path, cache: Path) -> None:
+    place = folder(capture, "nsys", state(capture, "nsys", 1))
+    assert place is not None
+    again = capture.parent / ".." / capture.parent.name / capture.name
+    assert place == folder(again, "nsys", state(again, "nsys", 1))
+    assert cache == place.parents[1]
+    assert [5 + 16, 16] == [len(place.name), len(place.parent.name)]
+    beside = nsys.sqlite(capture.with_name("b.sqlite"), nsys.capture())
+    newer, other = folder(capture, "nsys", state(capture, "nsys", 2)), folder(beside, "nsys", "0")
+    assert newer.parent == place.parent  # type: ignore[union-attr]
+    assert newer != place
+    assert other.parent != place.parent  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the home folder is not named by HOME there")
+def test_the_cache_is_where_the_system_keeps_caches(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = capture.with_name("home")
+    for platform, variable, expected in (
+        ("linux", "XDG_CACHE_HOME", "perfkit"),
+        ("linux", "HOME", ".cache/perfkit"),
+        ("darwin", "HOME", "Library/Caches/perfkit"),
+        ("win32", "LOCALAPPDATA", "perfkit/cache"),
+    ):
+        for name in ("PERFKIT_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.setenv(variable, str(home))
+        place = folder(capture, "nsys", "0")
+        assert place is not None
+        assert home / expected == place.parents[1]
 
 
 def test_the_path_is_told_as_it_was_given(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +231,23 @@ def test_a_file_replaced_after_load_is_refused(tmp_path: Path, setting: str, mon
         run.kernels  # noqa: B018
 
 
-@pytest.mark.parametrize("note", ["", '{"tables": 3}'])
+def test_samples_of_the_content_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on file systems without change times, where sizes and times agree to the ns.
+    path = tmp_path / "big"
+    path.write_bytes(bytes(10**6))
+    like = path.stat()
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: like)
+    before = state(path, "nsys", 1)
+    for at in (0, 10**6 - 1):
+        content = bytearray(10**6)
+        content[at] = 1
+        path.write_bytes(content)
+        assert before != state(path, "nsys", 1)
+
+
+@pytest.mark.parametrize(
+    "note", ["", "{", "[3]", '{"tables": 3}', '{"tables": [], "missing": [{"a": 1}]}', "[" * 10**5]
+)
 def test_a_copy_with_a_bad_note_is_made_anew(capture: Path, cache: Path, note: str) -> None:
     first = every_table(capture)
     for file in copies_in(cache):

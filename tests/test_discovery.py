@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,15 @@ def test_ranks_inside_files_survive_beside_each_other() -> None:
     assert [0, 1] == [place.first for place in places([log([], "a"), log([], "b")])[0]]
 
 
+def test_no_table_is_read_where_it_cannot_matter() -> None:
+    def read() -> pd.DataFrame:
+        raise AssertionError("a table was read")
+
+    for reader, count in (("nccl", 1), ("nsys", 2)):
+        unread = replace(log([], "a", reader), loaders={"COLLECTIVES": read, "SAMPLES": read})
+        assert [0, 1][:count] == [place.first for place in places([unread] * count)[0]]
+
+
 def test_calls_of_every_rank_of_two_nodes_are_kept(tmp_path: Path) -> None:
     for number in (0, 1):
         ranks = (2 * number, 2 * number + 1)
@@ -109,10 +119,20 @@ def test_calls_of_every_rank_of_two_nodes_are_kept(tmp_path: Path) -> None:
     assert [0, 2] == run.capture["rank"].tolist()
 
 
-def test_real_logs_of_one_machine_are_one_rank(profiles: Path) -> None:
+def test_hosts_of_two_scrapes_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        said = [dcgm_files.series("DCGM_FI_DEV_POWER_USAGE", 200, 201, host=f"{name}{host}") for host in (1, 2)]
+        dcgm_files.answer(tmp_path / f"{name}.json", *said)
+    run = perfkit.load(tmp_path)
+    assert [0, 1, 2, 3] == sorted(run.samples["rank"].unique())
+    assert "b.json: its 2 ranks from 0 on are counted from 2 on: another file has some of them" in run.notes
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_real_logs_of_one_machine_are_one_rank(profiles: Path, turned: bool) -> None:
     name = "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__{}"
     paths = [profiles / "monitor" / name.format(end) for end in ("dmon.txt", "query-gpu.csv")]
-    run = perfkit.load(paths)
+    run = perfkit.load(paths[::-1] if turned else paths)
     assert {(0, 0)} == set(zip(run.samples["rank"], run.samples["gpu"], strict=True))
     alone = [perfkit.load(path).samples for path in paths]
     most = pd.concat([one["metric"].astype(str).value_counts() for one in alone], axis=1).max(axis=1)
@@ -137,7 +157,7 @@ def test_a_log_goes_to_the_lowest_rank_of_its_host() -> None:
     assert [4, 5, 6, 7, 4, 6] == first(*captures, *logs)
 
 
-@pytest.mark.parametrize("host", ["10.0.0.7:9400", "localhost", "0f3a5b7c9d1e", "dcgm-exporter-x7k2p"])
+@pytest.mark.parametrize("host", ["10.0.0.7:9400", "localhost", "0f3a5b7c9d1e", "dcgm-exporter-x7k2p", "fe80::1"])
 def test_names_that_tell_no_node_apart_state_none(host: str) -> None:
     # Names that container engines make up differ on one node, and are alike on several.
     assert "" == node_of(host)
@@ -173,6 +193,21 @@ def test_hosts_of_files_decide(tmp_path: Path) -> None:
     assert "n2" not in capture.node
 
 
+def test_real_captures_state_no_host_and_stay(profiles: Path) -> None:
+    """A trace of an H100 beside a log of one without a clock: nothing is moved; a log of a T4 is noted if joined.
+
+    `load` refuses the T4's log (`perfkit.joining`), so that its profile is joined here by hand.
+    """
+    trace = profiles / "torch" / "TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz"
+    name = "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-80gb-hbm3__590.48.01__load.metrics"
+    same = perfkit.load([trace, profiles / "monitor" / name])
+    logs = perfkit.load(profiles / "monitor" / "dcgm_exporter_t4_k8s.prom").profiles
+    other = perfkit.Run([*perfkit.load(trace).profiles, *logs])
+    for run, count in ((same, 0), (other, 1)):
+        assert {0} == set(run.kernels["rank"]) == set(run.samples["rank"])
+        assert count == sum("name different GPUs" in note for note in run.notes)
+
+
 TRANSFORMER = "torch/sidnb13__torch-profiling-tutorial__transformer"
 CYCLES = (  # of two processes (851 and 4399 in the names), two cycles of the profiler each
     *("dc3b0e7228dd_851.1752215573993169006", "dc3b0e7228dd_851.1752215574025896717"),
@@ -191,6 +226,9 @@ def test_two_cycles_of_one_process_are_one_rank(profiles: Path) -> None:
     counted = [len(raw_kernels(profiles / TRANSFORMER / f"{name}.pt.trace.json")) for name in CYCLES]
     assert [48] * 4 == counted
     assert {(0, 0): 96, (1, 0): 96} == loaded.kernels.groupby(["rank", "gpu"]).size().to_dict()
+    by_reader = loaded.profiles[0].capture["dur_ns"].item() + loaded.profiles[1].capture["dur_ns"].item()
+    of_first = loaded.kernels[loaded.kernels["rank"].eq(0)]
+    assert (of_first["start_ns"] + of_first["dur_ns"]).max() <= by_reader
     assert 2 == sum("a recording of the same rank" in note for note in loaded.notes)
     ops = perfkit.load(profiles / TRANSFORMER).table("OPS")
     assert not ops.duplicated(["rank", "op"]).any()
@@ -201,12 +239,27 @@ def test_two_cycles_of_one_process_are_one_rank(profiles: Path) -> None:
     assert (inner["start_ns"] + inner["dur_ns"] <= inner["start_ns_up"] + inner["dur_ns_up"]).all()
 
 
+def test_beside_another_tool_the_pause_between_cycles_counts(profiles: Path, tmp_path: Path) -> None:
+    for cycle in CYCLES[:2]:
+        shutil.copy(profiles / TRANSFORMER / f"{cycle}.pt.trace.json", tmp_path)
+    alone = perfkit.load(tmp_path)
+    rows = [f"2025/07/11 06:32:{second}.000, 0, NVIDIA H100 80GB HBM3, 20 %" for second in (53, 54, 55)]
+    log = ["timestamp, index, name, utilization.gpu [%]", *rows, ""]
+    (tmp_path / "gpu.csv").write_text("\n".join(log), encoding="utf-8")
+    beside = perfkit.load(tmp_path)
+    for loaded, apart, said in ((alone, False, "left out"), (beside, True, "since another tool recorded too")):
+        (note,) = [note for note in loaded.notes if "a recording of the same rank" in note]
+        assert said in note
+        gaps = loaded.kernels["start_ns"].diff().max()
+        assert apart == (gaps > 25_000_000)
+
+
 def test_a_step_in_a_name_is_no_rank(profiles: Path, tmp_path: Path) -> None:
     names = ("rank3_step10", "rank3_step20", "rank7_step10", "rank7_step20")
     for cycle, name in zip(CYCLES, names, strict=True):
         shutil.copy(profiles / TRANSFORMER / f"{cycle}.pt.trace.json", tmp_path / f"{name}.json")
     assert {3: 96, 7: 96} == perfkit.load(tmp_path).kernels.groupby("rank").size().to_dict()
-    shutil.copy(tmp_path / "rank3_step10.json", tmp_path / "rank3_step20.json")  # now at the same time
+    shutil.copy(tmp_path / "rank3_step10.json", tmp_path / "rank3_step20.json")
     (tmp_path / "rank7_step10.json").unlink()
     (tmp_path / "rank7_step20.json").unlink()
     assert [48, 48] == perfkit.load(tmp_path).kernels.groupby("rank").size().tolist()

@@ -1,8 +1,10 @@
 """A selection filters every table alike, and refuses what was not recorded."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pandas as pd
 import pytest
@@ -131,6 +133,18 @@ def test_a_window_lies_inside_of_a_capture() -> None:
         perfkit.select(perfkit.load(sample()), window=(100 * SECOND, 200 * SECOND))
 
 
+def test_a_window_inside_what_the_captures_state_reads_no_events() -> None:
+    run, read = _run(), []
+    held = run.profiles[0]
+    loaders = {name: lambda name=name, load=load: (read.append(name), load())[1] for name, load in held.loaders.items()}
+    run = perfkit.Run([replace(held, loaders=loaders)])
+    assert (10, 20) == perfkit.select(run, window=(10, 20)).window
+    assert [] == read
+    assert {"sgemm_tn"} == {*perfkit.select(run, window=(10, 20), kernels="sgemm", gpus=[0]).kernels["name"]}
+    with pytest.raises(PerfkitError, match="reaches beyond the recording, which spans 0 s to 1e-07 s"):
+        perfkit.select(run, window=(10, 101))
+
+
 def test_the_gpu_is_not_said_to_be_idle_where_only_a_log_was_recorded() -> None:
     view = perfkit.select(_far_apart(), window=(210 * SECOND, 250 * SECOND))
     assert not {"idle_frac", "device_busy_frac"} & set(diagnosis.figures(view))
@@ -188,3 +202,13 @@ def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> Non
     above = int((run.launches[column] > 1).sum())
     assert above == len(run.launches) - perfkit.select(run).launches[column].notna().sum()
     assert any(f"LAUNCHES: {above} of" in note and "no figure uses them" in note for note in run.notes)
+
+
+def test_the_same_choice_is_the_same_selection_while_anyone_holds_it() -> None:
+    """What was worked out of it is then there; another choice is another object, and nobody holds one for ever."""
+    run = _run()
+    view = perfkit.select(run, gpus=[1])
+    assert view is perfkit.select(run, gpus=(1,))
+    assert perfkit.select(run) is not view
+    lost = ref(perfkit.select(run, gpus=[0]))
+    assert lost() is None

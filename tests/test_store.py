@@ -2,26 +2,31 @@
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from cells import outputs
 from click.testing import CliRunner
 from frames import tuples
 from readers import nsys_files
 from readers import torch_files as made
+from widgets.viewed import specs, still
 
 import perfkit
 import perfkit.selection
-from perfkit import cache, store, widgets
+from perfkit import cache, report, store, widgets
 from perfkit.analysis import ranks, timeline
 from perfkit.cli import main
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.store import Ingested
+from perfkit.widgets import views
 
 STEPS = 4
 
@@ -104,6 +109,24 @@ def test_files_are_refused_only_where_they_were_named(tmp_path: Path) -> None:
     assert ([0, 2], []) == (run.capture["rank"].tolist(), noted(run, "refused"))
 
 
+def test_parts_that_begin_at_the_same_moment_make_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whatever one part sees of a store that another part is making, it takes the store and refuses other folders.
+    files, out = folder(tmp_path / "job", 2), tmp_path / "store"
+    out.mkdir()
+    listed, others = Path.iterdir, [2]
+
+    def after_another_part(path: Path) -> Iterator[Path]:
+        if path == out and others:
+            store.ingest([files], out, workers=1, part=(others.pop(), 2))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", after_another_part)
+    assert Ingested(1, 0, []) == store.ingest([files], out, workers=1, part=(1, 2))
+    assert ([], [0, 1]) == (others, perfkit.load(out).capture["rank"].tolist())
+    with pytest.raises(PerfkitError, match="is no store of perfkit, and not empty"):
+        store.ingest([files], files)
+
+
 def test_broken_ranks_are_named_and_a_second_ingest_completes_the_store(tmp_path: Path) -> None:
     files = folder(tmp_path / "job", 6)
     broken = {number: files / f"rank{number}_trace.json.gz" for number in (1, 3, 4)}
@@ -140,6 +163,11 @@ def test_missing_ranks_are_named_once(tmp_path: Path) -> None:
     for rank in (1, 2, 4):
         (files / f"rank{rank}_trace.json.gz").unlink()
     assert [f"ranks 1 to 2, 4 and 7 are missing: {said.format(4, 50.0)}"] == noted(perfkit.load(files), "missing")
+    (tmp_path / "endless").mkdir()
+    for rank in (3, 5, 10, 12):
+        made.packed(tmp_path / "endless" / f"rank{rank}_trace.json.gz", trace(rank, 10**9))
+    (note,) = noted(perfkit.load(tmp_path / "endless"), "missing")
+    assert note.startswith("ranks 0 to 2, 4, 6 to 9 and 999,999,988 more are missing")
 
 
 def test_a_note_that_all_ranks_share_is_told_once(tmp_path: Path) -> None:
@@ -172,6 +200,24 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     assert [] == [path.name for path in (out / "ranks").iterdir() if path.name.startswith(".") or "rank1" in path.name]
     monkeypatch.undo()
     assert Ingested(1, 2, []) == store.ingest([files], out, workers=1)
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = folder(tmp_path / "job", 2)
+    read, growing = cache.Source.profile, files / "rank1_trace.json.gz"
+
+    def grown(self: cache.Source) -> Any:
+        profile = read(self)
+        if self.path == growing:
+            with growing.open("ab") as file:
+                file.write(gzip.compress(b"\n"))
+        return profile
+
+    monkeypatch.setattr(cache.Source, "profile", grown)
+    made = store.ingest([files], tmp_path / "store", workers=1)
+    assert (1, [growing.name], True) == (made.read, names(made), "the file changed" in made.refused[0].reason)
+    monkeypatch.undo()
+    assert Ingested(1, 1, []) == store.ingest([files], tmp_path / "store", workers=1)
 
 
 def test_what_is_no_store_is_not_written_to(tmp_path: Path) -> None:
@@ -268,6 +314,7 @@ def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
 LAYOUTS = {
     "torchtitan": [f"profile_traces/iteration_{i}/rank{r}_trace.json" for i in (10, 20) for r in range(3)],
     "Megatron-LM": [f"torch_profile/rank-{r}.json.gz" for r in range(3)],
+    "vLLM": [f"8f3a-rank-{r}.171219549551{r}689047.pt.trace.json.gz" for r in range(3)],
     "SGLang": [f"{t}.52-TP-{r}.trace.json.gz" for t in (1712195495, 1712195595) for r in range(3)],
     "tensorboard_trace_handler": [f"node-7_{41 + r}.171219549551{r}689047.pt.trace.json" for r in range(3)],
 }
@@ -275,7 +322,8 @@ LAYOUTS = {
 
 @pytest.mark.parametrize(
     ("program", "stated"),
-    [*((program, False) for program in LAYOUTS), ("torchtitan", True)],  # where a rank has several files
+    # Where each file states its rank, names matter only if a rank has several: of Megatron-LM, vLLM, ... one is enough.
+    [*((program, False) for program in LAYOUTS), ("torchtitan", True), ("Megatron-LM", True)],
 )
 def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None:
     for number, name in enumerate(LAYOUTS[program]):
@@ -339,10 +387,28 @@ def test_chosen_ranks_of_a_large_store_are_opened_alone(large: Path, monkeypatch
         perfkit.select(run, ranks=[1, 12])
 
 
-def test_a_notebook_of_a_large_store_looks_at_a_few_ranks(large: Path) -> None:
+def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = perfkit.load(large)
     chosen = ranks.to_open(run.reduced.by_device())
     assert 7 in chosen
     assert 1 < len(chosen) < 8
+    view = perfkit.select(run, ranks=chosen)
+    shown = still(views.ranks(view))
+    parts = next(spec for spec in specs(shown) if "rank" in json.dumps(spec))
+    assert {f"rank {rank}" for rank in range(8)} <= set(re.findall(r"rank \d", json.dumps(parts)))
     seen = widgets.explorer(run)
     assert chosen == list(seen.ranks) == sorted(seen.run.capture["rank"])
+    said: list[str] = []
+    given: list[Any] = []
+
+    def execute(names: list[str], parameters: dict[str, Any], **options: Any) -> dict[str, Any]:
+        given.append(parameters["ranks"])
+        return outputs(names, parameters, **options)
+
+    monkeypatch.setattr("perfkit.report.notebooks.execute", execute)
+    monkeypatch.setattr("perfkit.report.notebooks.answering", lambda *_: ["0_executive_summary", "3_system"])
+    report.build(large, tmp_path / "report", note=said.append)
+    assert any("8 ranks are too many to open" in each for each in said)
+    assert [chosen] == given

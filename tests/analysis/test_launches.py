@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import loaded
@@ -15,6 +16,20 @@ from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth
 
 def span(start_ns: int, end_ns: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
     return spanned(start_ns, end_ns, correlation=correlation, **more)
+
+
+def random_tables(seed: int, count: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Kernels of two processes on two devices, most of them with a call."""
+    rng = np.random.default_rng(seed)
+    calls, work = [], []
+    drawn = rng.integers((0, 1, 1, 0, 0, 0, 1, 0), (50_000, 3, 4_000, 2_000, 2, 3, 3, 3_000), (count, 8)).tolist()
+    for i, (called, process, later, dur, gpu, stream, thread, inside) in enumerate(drawn):
+        start = called + later
+        work.append(span(start, start + dur, i, process=process, gpu=gpu, stream=stream, name="abc"[i % 3]))
+        if rng.random() < 0.9:
+            name = ("cudaLaunchKernel", "cuLaunchKernel")[i % 2]
+            calls.append(span(called, called + inside, i, process=process, thread=thread, name=name))
+    return kernels(*work), api_calls(*calls)
 
 
 def test_a_window_selects_kernels_by_their_start_and_cuts_none() -> None:
@@ -47,6 +62,23 @@ def test_queue_depth_by_hand() -> None:
     got = queue_depth(work, api_calls(span(4, 5, 1), span(5, 6, 2)))
     assert [(2, -1), (4, 0), (6, -1)] == tuples(got[got["stream"] == 7], "time_ns", "depth")
     assert {7: [False], 8: [True]} == got.groupby("stream")["complete"].unique().map(list).to_dict()
+
+
+@pytest.mark.parametrize("window", [None, (10_000, 30_000)])
+def test_queue_depth_equals_a_count_at_each_step(window: tuple[int, int] | None) -> None:
+    work, calls = random_tables(2)
+    got = queue_depth(work, calls, window=window)
+    called = work.merge(calls, on=["rank", "process", "correlation"], suffixes=("", "_call"))
+    keys = ["rank", "gpu", "process", "stream"]
+    begun = {of: rows.to_numpy() for of, rows in work.groupby(keys)["start_ns"]}
+    launched = {of: rows.to_numpy() for of, rows in called.groupby(keys)["start_ns_call"]}
+    for of, steps in got.groupby(keys):
+        for at, depth in zip(steps["time_ns"], steps["depth"], strict=True):
+            assert (launched[of] <= at).sum() - (begun[of] <= at).sum() == depth
+    if window is None:
+        negative = got.groupby(keys)["depth"].min() < 0
+        assert negative.any()
+        assert (got.groupby(keys)["complete"].all() == ~negative).all()
 
 
 CAPTURES = [c for c in SQLITE if c != CUT_DOWN]

@@ -23,8 +23,8 @@ def contributed() -> ModuleType:
     return module
 
 
-def power_log(path: Path) -> Path:
-    path.write_text("# power log\n" + "".join(f"{n}.5 {100 + n % 7}.25\n" for n in range(20)))
+def power_log(path: Path, rows: int = 20) -> Path:
+    path.write_text("# power log\n" + "".join(f"{n}.5 {100 + n % 7}.25\n" for n in range(rows)))
     return path
 
 

@@ -1,6 +1,8 @@
 """Reports (.ncu-rep) through NVIDIA's module and without it; real reports and pages against what the vendor says."""
 
 import os
+import signal
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,11 @@ def test_a_report_fills_the_tables(tmp_path: Path, with_module: Any) -> None:
     assert ["2024.1.0.0"] == profile.capture["tool_version"].tolist()
     # A file name with bytes that are no UTF-8, which NVIDIA's library cannot open, is read all the same.
     assert 1 == len(files.read(files.report(tmp_path / os.fsdecode(b"r\xff.ncu-rep"))).table("LAUNCHES"))
+    path = files.report(tmp_path / "run.ncu-rep", b"")
+    # Fields of every wire type before the payload's size are skipped: integers, texts, 32 and 64 bits.
+    fields = b"\x08\x96\x01" + b"\x22\x03abc" + b"\x0d\0\0\0\0" + b"\x11" + bytes(8) + b"\x28\x05"
+    path.write_bytes(path.read_bytes()[:-6] + len(fields).to_bytes(4, "little") + fields + b"12345")
+    assert 1 == len(files.read(path).table("LAUNCHES"))
 
 
 def test_rules_lose_the_markup_of_links_and_ranges_follow_each_other(tmp_path: Path, with_module: Any) -> None:
@@ -107,6 +114,8 @@ def test_a_report_without_launches_is_an_error(
         # NVIDIA's library ends its process on some damaged reports.
         ("os.abort()", ["NVIDIA's library ncu_report ended with signal 6 (SIGABRT) on this report.", WAY_OUT]),
         ("raise RuntimeError('unknown message')", ["ncu_report cannot read this report (unknown message)"]),
+        ("raise KeyError(path[-11:])", ["NVIDIA's library ncu_report failed (\"KeyError: 'run.ncu-rep'\")"]),
+        ("os._exit(0)", ["NVIDIA's library ncu_report ended without an answer"]),
     ],
 )
 def test_a_failure_of_the_module_is_an_error(source: str, words: list[str], tmp_path: Path, with_code: Any) -> None:
@@ -148,6 +157,20 @@ def test_what_the_module_cannot_read_is_left_out_and_counted(tmp_path: Path, wit
     assert "cannot be read and were left out: 7 (first: metric 'listed.sum'" in note
 
 
+def test_ids_and_sizes_that_are_none_are_missing(tmp_path: Path, with_module: Any) -> None:
+    wrong = {"launch__device_id": 2**40, "launch__grid_size": 1.5, "launch__block_size": -1}
+    wrong |= {"device__attribute_multiprocessor_count": 1e300, "device__attribute_compute_capability_major": 1e300}
+    metrics = {name: ("", value) for name, value in wrong.items()}
+    metrics["device__attribute_compute_capability_minor"] = ("", 0)
+    with_module([files.Action({**metrics, "gpu__time_duration.sum": ("ns", 5.0)})])
+    profile = files.read(files.report(tmp_path / "run.ncu-rep"))
+    row = profile.table("LAUNCHES").iloc[0]
+    assert (-1, 5.0) == (row["gpu"], row["dur_ns"])
+    assert row[["grid_blocks", "block_threads"]].isna().all()
+    assert 0 == len(profile.table("DEVICES"))
+    assert 4 == sum("is no whole number" in note or "that are no whole number" in note for note in profile.notes)
+
+
 def test_what_the_library_prints_is_hidden(tmp_path: Path, with_module: Any, capfd: pytest.CaptureFixture[str]) -> None:
     with_module([SAXPY])
     module = tmp_path / "module" / "ncu_report.py"
@@ -162,21 +185,56 @@ import os
 
 def load_report(path):
     with open(path + ".pid", "w") as file:
-        file.write(f"{os.getpid()}")
+        file.write(f"{os.getpid()}.")
     while True:
         pass
 """
 
 
-def test_a_library_that_hangs_is_ended(tmp_path: Path, with_code: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_code(HANGS)
-    monkeypatch.setattr(ncu, "SECONDS", 2)
-    path = files.report(tmp_path / "run.ncu-rep")
-    with pytest.raises(ReadError, match=r"run\.ncu-rep: NVIDIA's library ncu_report did not finish within 2 s"):
-        ncu.read(path)
-    child = int(path.with_name("run.ncu-rep.pid").read_text())
+def child_of(path: Path) -> int | None:
+    note = path.with_name(path.name + ".pid")
+    text = note.read_text() if note.exists() else ""
+    return int(text[:-1]) if text.endswith(".") else None
+
+
+def assert_gone(path: Path) -> None:
+    child = child_of(path)
+    assert child is not None
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+def test_a_library_that_hangs_is_ended(tmp_path: Path, with_code: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_code(HANGS)
+    monkeypatch.setattr(ncu, "SECONDS", 3)
+    path = files.report(tmp_path / "run.ncu-rep")
+    with pytest.raises(ReadError, match=r"run\.ncu-rep: NVIDIA's library ncu_report did not finish within 3 s"):
+        ncu.read(path)
+    assert_gone(path)
+
+
+def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, with_code: Any) -> None:
+    with_code(HANGS)
+    path = files.report(tmp_path / "run.ncu-rep")
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.01):
+            if child_of(path) is not None:
+                os.kill(os.getpid(), signal.SIGINT)
+                over.wait(2)  # Python drops an interrupt that comes while it runs a destructor: then once more
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ncu.read(path)
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    assert_gone(path)
 
 
 REPORTS = ["AlpriElse__cs599k__rms-norm-pytorch", "NVIDIA__nsight-training__CuVectorAddDrv"]
@@ -296,11 +354,18 @@ def test_pages_of_real_programs(profiles: Path) -> None:
     executed = profile.table("COUNTERS").query("metric == 'sm__inst_executed_pipe_tensor.sum'")["value"].tolist()
     assert [k["tensor_instructions"] for k in kernels] == executed
     assert launches["tensor_flops"].isna().all()
-    # 16 launches of two kernels, 475 columns.
-    launches = ncu.read(profiles / "ncu" / B200).table("LAUNCHES")
+    # 16 launches of two kernels, 475 columns: times, sizes and registers; the tensor pipes did nothing.
+    profile = ncu.read(profiles / "ncu" / B200)
+    launches = profile.table("LAUNCHES")
     golden = truth_of(profiles, "ncu", B200)
     assert [k["duration_ns"] for k in golden["per_kernel"]] == launches["dur_ns"].tolist()
     assert golden["distinct_names"] == launches["full_name"].nunique()
+    assert [148, 256] * 8 == launches["grid_blocks"].tolist()
+    assert [0.0] * 16 == launches["tensor_frac"].tolist()
+    registers = profile.table("COUNTERS").query("metric == 'launch__registers_per_thread'")["value"]
+    assert [k["launch__registers_per_thread"] for k in golden["per_kernel"]] == registers.tolist()
+    device = profile.table("DEVICES").iloc[0]
+    assert ("NVIDIA B200", "10.0", 148) == (device["name"], device["compute_capability"], device["sm_count"])
     # A byte order mark, the program's output, the RTX 50's metric names: 54,207,744 + 26,601,216 bytes.
     row = ncu.read(profiles / "ncu" / RTX5070).table("LAUNCHES").iloc[0]
     columns = ["dur_ns", "dram_bytes", "sm_frac", "achieved_occupancy_frac", "grid_blocks", "block_threads"]

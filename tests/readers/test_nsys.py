@@ -141,7 +141,7 @@ def test_row_ranges_join_without_loss(
 @pytest.mark.parametrize(
     ("value", "shown"), [("x", "'x' (text)"), (1.5, "1.5 (real)"), (b"\x00\xff", r"b'\x00\xff' (blob)")]
 )
-@pytest.mark.parametrize("column", ["registersPerThread", "end"])
+@pytest.mark.parametrize("column", ["registersPerThread", "gridX", "staticSharedMemory", "end", "deviceId"])
 def test_a_number_that_is_none_is_damage(
     tmp_path: Path, column: str, value: object, shown: str, row: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,9 +159,14 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 OTHER_TYPES = {
     "text": pa.array(["x", "7"]),
+    "bytes": pa.array([b"\xff", b""]),
+    "truth": pa.array([True, False]),
     "fractions": pa.array([1.5, 2.0]),
+    "not a number": pa.array([float("nan"), 2.0]),
     "too large": pa.array([1e300, 2.0]),
     "lists": pa.array([[1], [2]]),
+    "structures": pa.array([{"a": 1}, {"a": 2}]),
+    "dates": pa.array([1, 2], pa.timestamp("ns")),
     "codes": pa.array(["x", "y"]).dictionary_encode(),
 }
 
@@ -169,7 +174,8 @@ OTHER_TYPES = {
 @pytest.mark.parametrize(
     ("stored", "column", "table"),
     [
-        *((made.KERNEL, "globalPid", "KERNELS"), ("GPU_METRICS", "value", "SAMPLES"), ("StringIds", "id", "KERNELS")),
+        *((made.KERNEL, "globalPid", "KERNELS"), (made.KERNEL, "end", "KERNELS"), (made.MEMCPY, "bytes", "COPIES")),
+        *(("GPU_METRICS", "value", "SAMPLES"), ("StringIds", "id", "KERNELS")),
     ],
 )
 def test_columns_of_another_type_or_there_twice_are_named(folder: Path, stored: str, column: str, table: str) -> None:
@@ -191,7 +197,9 @@ def test_columns_of_another_type_or_there_twice_are_named(folder: Path, stored: 
 @pytest.mark.parametrize(
     ("stored", "column", "table"),
     [
-        *((made.KERNEL, "end", "KERNELS"), ("GPU_METRICS", "metricId", "SAMPLES"), ("StringIds", "value", "KERNELS")),
+        *((made.KERNEL, "end", "KERNELS"), (made.MEMSET, "start", "COPIES"), (made.RUNTIME, "start", "API_CALLS")),
+        *((made.SYSTEM, "end", "OS_CALLS"), (made.NVTX, "start", "RANGES"), ("GPU_METRICS", "metricId", "SAMPLES")),
+        ("StringIds", "value", "KERNELS"),
     ],
 )
 def test_a_column_that_every_version_has_is_missed(
@@ -228,12 +236,60 @@ def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
     for statements, finding in [
         # SQLite finds a column whatever its case; one that is spelled otherwise is not one of nsys's.
         (["ALTER TABLE StringIds RENAME COLUMN value TO VALUE"], "is damaged .StringIds has no column 'value'"),
+        (WITHOUT_ROW_IDS, "is damaged .*rowid"),  # nsys writes none: the ranges of rows to read are unknown
         ([f"DROP TABLE {table}" for table in ("StringIds", *made.capture())], "has no tables"),
     ]:
         path = made.sqlite(tmp_path / "run.sqlite", made.capture())
         change(path, *statements)
         with pytest.raises(ReadError, match=f"run.sqlite: the database {finding}"):
             nsys.read(path).table("KERNELS")
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "message"),
+    [
+        ("_fetched", [(5, 9)], "more rows than its row ids allow: 5 in one part"),
+        ("_parts", [sqlite_form.Part(1, 3, 3), sqlite_form.Part(5, 9, 5)], "7 of the 8 rows .* found by their row ids"),
+    ],
+    ids=["before the first", "between two parts"],
+)
+def test_rows_that_their_ids_do_not_find_are_no_loss_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: list[Any], message: str
+) -> None:
+    path = numbered(tmp_path, 9, "DELETE FROM TABLE WHERE rowid = 7")  # in a damaged file they may be out of order
+    usual = getattr(sqlite_form.SqliteSource, name)
+
+    def disordered(source: sqlite_form.SqliteSource, asked: str, *parameters: Any) -> Any:
+        return answer if "min(rowid)" in asked or asked == made.KERNEL else usual(source, asked, *parameters)
+
+    monkeypatch.setattr(sqlite_form.SqliteSource, name, disordered)
+    with pytest.raises(ReadError, match=message):
+        nsys.read(path).table("KERNELS")
+
+
+WITHOUT_ROW_IDS = (
+    f"ALTER TABLE {made.KERNEL} RENAME TO old",
+    f"CREATE TABLE {made.KERNEL} (start, end, PRIMARY KEY (start)) WITHOUT ROWID",
+    f"INSERT INTO {made.KERNEL} SELECT start, end FROM old",
+)
+
+
+@pytest.mark.parametrize("value", ["x", b"\xff", 1.5])
+@every_form
+def test_facts_that_cannot_be_read_are_not_recorded(write: Write, tmp_path: Path, value: object) -> None:
+    tables = {
+        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "three"}],
+        "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": value}],
+        "ANALYSIS_DETAILS": [{"duration": value}],
+        "TARGET_INFO_GPU": [made.gpu(smCount=value, clockRate=value, cuDevice=value, computeMajor=value)],
+        made.KERNEL: [made.kernel(0, 70)],
+    }
+    profile = nsys.read(write(tmp_path / "run", tables))
+    assert [[None, 70]] == values(profile.capture, "t0_unix_ns", "dur_ns")
+    device = values(profile.table("DEVICES"), "gpu", "compute_capability", "sm_count", "clock_hz")
+    assert [[0, "", None, None]] == device
+    for fact in ("EXPORT_SCHEMA_VERSION", "utcEpochNs", "duration", "smCount", "clockRate", "cuDevice", "computeMajor"):
+        assert 1 == sum(fact in note and "not recorded" in note for note in profile.notes), fact
 
 
 def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path) -> None:
@@ -250,8 +306,8 @@ def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path) -> None:
         assert 3000 == profile.capture["dur_ns"].item() or table != "ANALYSIS_DETAILS"  # that of the events
         assert 1 == len(profile.table("DEVICES"))
     for value, note in [
-        *((value, "EXPORT_SCHEMA_VERSION: ") for value in ("3" * 5000, b"3.1")),
-        *((None, None), ("4.1.0", "schema 4.1.0 is newer than those tried")),
+        *((value, "EXPORT_SCHEMA_VERSION: ") for value in ("three", "1e5", "3" * 5000, "3.x", b"3.1", 3, 2.5)),
+        *(("", None), (None, None), ("4.1.0", "schema 4.1.0 is newer than those tried")),
     ]:
         rows = [{"name": f"EXPORT_{kind}_VERSION", "value": value} for kind in ("SCHEMA", "PRODUCT")]
         profile = nsys.read(made.sqlite(tmp_path / "a", {"META_DATA_EXPORT": rows, made.KERNEL: [made.kernel(0, 1)]}))
@@ -261,7 +317,7 @@ def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path) -> None:
         assert (value if isinstance(value, str) else "") == profile.capture["tool_version"].item()
 
 
-@pytest.mark.parametrize("ends", [(0, 2, 2**31 - 1), (0, -5, 4), (3, 2, 4)])
+@pytest.mark.parametrize("ends", [(0, 2, 2**31 - 1), (0, -5, 4), (3, 2, 4), (-(2**31), 0, 4), (0, 2**24, 4)])
 @pytest.mark.parametrize(("stored", "number"), [("StringIds", "id"), ("META_DATA_EXPORT", "name")])
 def test_offsets_beyond_the_file_are_found(tmp_path: Path, ends: tuple[int, ...], stored: str, number: str) -> None:
     """Texts outside of their Arrow file are refused before a text is looked at: pyarrow would read there."""
@@ -404,7 +460,9 @@ FAILED = r"`nsys export .*` failed with status "
     [
         ("echo one >&2; echo 'unsupported version' >&2; exit 3", FAILED + "3: unsupported version. A report newer"),
         ("echo 'on standard output'; exit 1", FAILED + "1: on standard output"),
+        ("exit 2", FAILED + "2: no message"),
         ("exit 0", FAILED + "0: no message"),
+        ("read answer; echo 'no answer' >&2; exit 4", FAILED + "4: no answer"),  # it asks, and its input ends
         ("printf '\\033[31mred %01000d' 5 >&2; exit 1", FAILED + r"1: \?\[31mred 0+\. A report"),
         ("\x7fELF" + "\0" * 100, r"`nsys export .*` cannot be run \("),
         ('printf "SQLite format 3" > "$5"', "the database is damaged"),  # half an export

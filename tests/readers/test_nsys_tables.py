@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from readers import nsys_files as made
@@ -72,7 +73,8 @@ STRINGS = {  # the texts, ids that are asked for, their names, and whether a not
         [(1, "a"), (1, "b"), (2, "c"), (2, "c"), (None, "d"), (-5, "e")],
         *([1, 2, 4], [UNNAMED.format(1), "c", UNNAMED.format(4)], False),
     ),
-    "no text": ([(1, 7)], [1], [UNNAMED.format(1)], True),
+    "stored twice": ([(1, "work"), (2, "work")], [1, 2], ["work", "work"], False),  # rows are grouped by the text
+    **{f"{value!r}": ([(1, value)], [1], [UNNAMED.format(1)], True) for value in (7, 1.5, b"\xff\x00")},
 }
 
 
@@ -100,10 +102,22 @@ def test_what_is_null_or_beyond_64_bits_is_impossible(write: Write, tmp_path: Pa
         rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
         frame = made.handed_on(tmp_path, table, *rows, write=write)
         assert [[-(2**63), -1], [50, -1], [50, 10]] == sorted(values(frame, "start_ns", "dur_ns"))
-    # An absurd end is handed on; a difference beyond 64 bits, and devices beyond 32, cannot be.
-    rows = [made.kernel(100, 2**62), made.kernel(-(2**62), 2**62 + 7, deviceId=2**31)]
+    # An absurd end is handed on; differences, products and sums beyond 64 bits, and devices beyond 32, cannot be.
+    huge = {"gridX": 2**31, "gridY": 2**31, "gridZ": 2**31, "blockX": 2**40, "blockY": 2**24}
+    sums = {"gridX": None, "staticSharedMemory": 2**62, "dynamicSharedMemory": 2**62}
+    rows = [
+        made.kernel(100, 2**62, **huge, deviceId=None),
+        made.kernel(-(2**62), 2**62 + 7, gridX=-2, gridY=-3, staticSharedMemory=-100, deviceId=2**31),
+        made.kernel(2**63 - 1, 0, **sums, deviceId=-7),
+        made.kernel(5, 9, deviceId=-(2**63)),
+    ]
     frame = made.handed_on(tmp_path, "KERNELS", *rows, write=write).sort_values("start_ns")
-    assert [[-(2**62), -1, -(2**31)], [100, 2**62 - 100, 0]] == values(frame, "start_ns", "dur_ns", "gpu")
+    assert [
+        [-(2**62), -1, -(2**31), -1, 64, -1],
+        [5, 4, -(2**31), 24, 64, 1040],
+        [100, 2**62 - 100, -1, -1, -1, 1040],
+        [2**63 - 1, 1 - 2**63, -(2**31), None, 64, -1],
+    ] == values(frame, "start_ns", "dur_ns", "gpu", "grid_blocks", "block_threads", "shared_bytes")
 
 
 def test_which_listed_gpu_a_device_is(tmp_path: Path) -> None:
@@ -180,6 +194,14 @@ def test_copies_and_memsets_are_read(write: Write, tmp_path: Path) -> None:
     assert [["H2D", 4096, 8, "pageable", "device"], ["memset", 64, 2, None, "device"]] == rows
     alone = nsys.read(write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}))
     assert [["memset", None]] == values(alone.table("COPIES"), "direction", "dst_memory")
+    odd = (-1, -3, 2**40, -(2**62))  # no memset, and no kind counted from the end
+    # SQLite alone writes kinds of copies with a sign.
+    kinds = [k + 2**64 if k < 0 and write is not made.sqlite else k for k in odd]
+    rows = [made.copy(i, i + 1, kind=k, srcKind=s) for i, (k, s) in enumerate(zip(kinds, odd, strict=True))]
+    frame = made.table(tmp_path, "COPIES", *rows, write=write, **{made.MEMSET: [made.memset(90, 91, memKind=-9)]})
+    assert ["unknown"] * 4 + ["memset"] == values(frame, "direction")
+    sides = [[None, "device"], *[["unknown", "device"]] * 3, [None, "unknown"]]
+    assert sides == values(frame, "src_memory", "dst_memory")
 
 
 CALLS = {  # _v7000, _ptsz and _ptds say how a call was compiled, not which it is
@@ -295,15 +317,53 @@ def test_mpi_calls_are_ranges_and_impossible_ranges_enclose_nothing(write: Write
     assert expected == by_name(frame, "dur_ns", "depth")
 
 
+def nested(rng: np.random.Generator, start: int, end: int, depth: int) -> list[tuple[int, int]]:
+    """Random ranges that nest inside [start, end), some adjacent and some without length."""
+    spans, at = [], start
+    while depth and at < end:
+        first = int(rng.integers(at, end))
+        last = int(rng.integers(first, end + 1))
+        spans += [(first, last), *nested(rng, first, last, depth - 1)]
+        at = max(last, at + 1)
+    return spans
+
+
+def test_depth_is_that_of_brute_force(tmp_path: Path) -> None:
+    """On random nested ranges of 3 threads the depth is the number of ranges open at the start.
+
+    Open at s are those with start < s < end or, of those that start at s, the longer ones and, of equal
+    ones, those before in the export.
+    """
+    rng = np.random.default_rng(3)
+    spans = [(tid, *span) for tid in (1, 2, 3) for span in nested(rng, 0, 300, 4)]
+    order = rng.permutation(len(spans))
+    events = [made.event(s, e, f"{i}", tid=t) for i, (t, s, e) in enumerate(spans[k] for k in order)]
+    frame = made.table(tmp_path, "RANGES", *events)
+    rows = [(int(n), t, s, s + d) for n, t, s, d in values(frame, "name", "thread", "start_ns", "dur_ns")]
+    expected = [
+        sum(u == t and b > s and (a < s or (a == s and (b > e or (b == e and m < n)))) for m, u, a, b in rows)
+        for n, t, s, e in rows
+    ]
+    assert expected == frame["depth"].tolist()
+    assert max(expected) > 2
+
+
+THROUGHPUT = " [Throughput %]"
 SPELLINGS = {  # before and after nsys renamed its metrics in 2023
     "sm_active_frac": ("SM Active", "SMs Active [Throughput %]"),
     "dram_read_frac": ("DRAM Read Throughput", "DRAM Read Bandwidth [Throughput %]"),
+    "dram_write_frac": ("DRAM Write Throughput", "DRAM Write Bandwidth [Throughput %]"),
     "tensor_active_frac": ("Tensor Active", "Tensor Active [Throughput %]"),
+    "sm_issue_frac": ("SM Issue", "SM Issue [Throughput %]"),
+    "pcie_rx_frac": ("PCIe RX Throughput", "PCIe RX Throughput [Throughput %]"),
     "compute_warps_in_flight_frac": ("Compute Warps In Flight", "Compute Warps in Flight [Throughput %]"),
+    "unallocated_warps_in_active_sms_frac": tuple(f"Unallocated Warps in Active SMs{of}" for of in ("", THROUGHPUT)),
     "gpc_clock_hz": ("GPC Clock Frequency", "GPC Clock Frequency [MHz]"),
+    "sys_clock_hz": ("SYS Clock Frequency", "SYS Clock Frequency [MHz]"),
     # One quantity in several units stays several metrics, of which only % is a fraction.
     "gr_active_frac": ("GR Active", "GR Active [Throughput %]"),
     "gr_active_workloads_count": ("GR Active [Workloads]",),
+    "compute_warps_in_flight_avg_count": ("Compute Warps in Flight [Avg]",),
     "compute_warps_in_flight_avg_warps_per_cycle_count": ("Compute Warps in Flight [Avg Warps per Cycle]",),
     "pcie_read_requests_to_bar1_requests_count": ("PCIe Read Requests to BAR1 [Requests]",),
 }
@@ -326,6 +386,16 @@ def test_names_units_and_gpus_of_metrics(tmp_path: Path) -> None:
     listed = [made.metric("SM Active", 1, HOST | kind) for kind in (0x101, 0x202)]
     rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
     assert [0, 2] == values(samples(tmp_path, listed, *rows, TARGET_INFO_GPU=gpus), "gpu")
+    rng = np.random.default_rng(2)
+    names = ("SM Active", "GR Active", "SM Issue")
+    listed = [made.metric(name, i, HOST | g) for i, name in enumerate(names) for g in (0, 1)]
+    picks = [(*map(int, rng.integers(0, (2, 3, 101))), time) for time in range(500)]
+    frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
+    expected = sorted([g, canonical(names[m]), t, v / 100] for g, m, v, t in picks)
+    assert expected == values(frame, "gpu", "metric", "time_ns", "value")
+    frame = samples(tmp_path, [made.metric("SM Active", 7)], *(made.sample(i, 10, metric=i) for i in range(100_000)))
+    assert 100_000 == frame["metric"].nunique()
+    assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()
 
 
 def samples(folder: Path, listed: list[made.Row], *rows: made.Row, **tables: list[made.Row]) -> pd.DataFrame:
@@ -349,3 +419,10 @@ def test_metrics_are_read(write: Write, tmp_path: Path) -> None:
     listed = {"TARGET_INFO_GPU_METRICS": [made.metric("SMs Active [Throughput %]")]}
     frame = made.handed_on(tmp_path, "SAMPLES", *rows, made.sample(-368_205, 7), write=write, **listed)
     assert [[-(2**63), 1.0], [-368_205, 0.07], [5, 0.5], [7, None]] == values(frame, "time_ns", "value")
+    # Numbers beyond 32 bits, negative or NULL number metrics of their own, which none lists.
+    numbers = (2**62, -(2**63), -7, 2**32 + 1, 1)
+    rows = [*(made.sample(i, 10, metric=n) for i, n in enumerate(numbers)), {**made.sample(9, 10), "typeId": None}]
+    listed = [made.metric("SM Active")]
+    frame = made.table(tmp_path, "SAMPLES", *rows, write=write, TARGET_INFO_GPU_METRICS=listed).sort_values("time_ns")
+    unlisted = [[0, f"metric_{abs(number)}_unlisted_count"] for number in numbers[:-1]]
+    assert [*unlisted, [0, "sm_active_frac"], [-1, "metric_1_unlisted_count"]] == values(frame, "gpu", "metric")

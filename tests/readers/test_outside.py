@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,12 @@ Child = Callable[..., Ended]
 
 @pytest.fixture
 def child(commands: Commands, site: Path) -> Child:
-    """Runs code in a process of its own, for which the packages in `site` are installed."""
+    """Runs code, or perfkit without it, in a process of its own, for which the packages in `site` are installed."""
 
     def run(code: str, *arguments: object, cache: Path | None = None, path: Path = site) -> Ended:
         options = {"path": [str(path)], "env": {**os.environ, **({"PERFKIT_CACHE": str(cache)} if cache else {})}}
-        with commands.python(code, *arguments, **options) as process:
+        start = partial(commands.python, code) if code else partial(commands.start, None)
+        with start(*arguments, **options) as process:
             printed, said = process.communicate(300)
         return process.wait(), printed, said
 
@@ -93,6 +95,35 @@ def test_a_strangers_capture_is_loaded_and_kept(child: Child, site: Path, log: P
     source = (site / "power_log.py").read_text()
     (site / "power_log.py").write_text(source.replace("def read(path: Path) -> Profile:", "def read(path):\n    1 / 0"))
     assert first == child(LOAD, log, cache=tmp_path / "kept")
+
+
+def test_a_strangers_capture_is_a_part_of_a_run(child: Child, site: Path, log: Path) -> None:
+    """In a folder beside other captures, its metrics are added to theirs; what two have is taken from perfkit's own."""
+    folder = log.parent / "run"
+    folder.mkdir()
+    log.rename(folder / "power.log")
+    alone = loaded(child, smi(folder / "gpu.csv"))
+    both = loaded(child, folder)
+    assert ["nvidia_smi", "power_log"] == sorted(both["readers"])
+    assert alone["samples"] == both["samples"]  # nvidia-smi has the power too
+
+
+def test_a_strangers_capture_is_reported_on(child: Child, site: Path, log: Path, tmp_path: Path) -> None:
+    """`perfkit report` answers what a monitoring log answers: KIND is all that the report asks for."""
+    status, _, said = child("", "report", log, "--out", tmp_path / "report")
+    assert 0 == status, said
+    content = json.loads((tmp_path / "report" / "summary.json").read_text(encoding="utf-8"))
+    assert "power log" == content["inputs"]["captures"][0]["tool"]
+    assert [] == content["failures"]
+    assert (tmp_path / "report" / "notebooks" / "2_monitoring.ipynb").exists()
+    assert "nvidia-smi -L" in {refusal["record"] for refusal in content["refusals"]}
+
+
+def test_a_stranger_runs_the_contract(child: Child, site: Path, log: Path) -> None:
+    # As the module is imported, and as perfkit registered it.
+    code = "import sys, power_log, perfkit.readers as r; from perfkit.testing import check_reader; "
+    code += "check_reader(power_log, sys.argv[1:]); check_reader(r.reader('power_log'), sys.argv[1:])"
+    assert (0, "", "") == child(code, log)
 
 
 BROKEN = {
@@ -153,6 +184,10 @@ def test_a_reader_that_fails_is_named(child: Child, site: Path, log: Path) -> No
     error = refused(child, folder / "zero_log.txt")
     assert error.startswith(f"perfkit.errors.ReadError: {folder / 'zero_log.txt'}: the reader zero_log of zero-log 1.2")
     assert error.endswith("Report this to the authors of that package, or uninstall it and load again.")
+    # Also a table that is read later and has another shape than it promises.
+    (site / "power_log.py").write_text(shown().replace("lambda: table", "lambda: table.assign(value='high')"))
+    error = refused(child, power_log(log, rows=21))
+    assert "the reader power_log of power-log 1.2 failed (table 'SAMPLES' does not match its schema" in error
 
 
 def test_on_equal_claim_perfkits_own_reader_reads_the_file(child: Child, site: Path, log: Path) -> None:

@@ -11,7 +11,7 @@ from planted.program import Settings, Simulated, simulated
 
 from perfkit.analysis.whatif import Replay, replay
 from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
-from perfkit.analysis.whatif.program import EVENT_SYNC, recorded
+from perfkit.analysis.whatif.program import DEVICE_SYNC, EVENT_SYNC, LAUNCH, recorded
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS
 
@@ -130,13 +130,19 @@ def test_communication_beside() -> None:
     ("of", "given", "message"),
     [
         (Kernels, {"factor": -1}, "factor: -1 is not 0 or more"),
+        (Kernels, {"factor": float("nan")}, "factor: nan is not 0 or more"),
         (Kernels, {"factor": 1, "pattern": "("}, r"pattern: '\(' is not a regular expression"),
         (Kernels, {"factor": 1, "family": "gem"}, "family: 'gem' is not one of .*gemm"),
         (Copies, {"measure": "gone"}, "measure: 'gone' is not one of faster, overlapped, removed"),
+        (Copies, {"factor": float("inf")}, "factor: inf"),
         (Copies, {"direction": "up"}, "direction: 'up' is not one of H2D"),
         (Launches, {"measure": "merged"}, "measure: 'merged' is not one of fused, graph"),
         (Launches, {"at_most": -1}, "at_most: -1 is not 0 or more"),
+        (Launches, {"at_most_gap_ns": -1}, "at_most_gap_ns: -1 is not 0 or more"),
+        (Host, {"factor": -0.1}, "factor: -0.1"),
         (Host, {"workers": -1}, "workers: -1 is not 0 or more"),
+        (Synchronisations, {"pattern": "["}, r"pattern: '\['"),
+        (Communication, {"factor": -2}, "factor: -2"),
     ],
 )
 def test_what_no_change_can_be(of: Any, given: dict[str, Any], message: str) -> None:
@@ -199,6 +205,17 @@ def test_the_change_that_does_not_matter() -> None:
     for values, change in (({"kernel_ns": 100_000}, Host(0, pattern="")), (SLOW_HOST, Kernels(0.5))):
         run = simulated(Settings(**values, steps=12))
         assert run.span_ns == pytest.approx(predicted_ns(run, change), rel=0.02)
+
+
+def test_windows_of_whole_steps() -> None:
+    run = simulated(Settings(steps=12))
+    calls = run.api_calls[run.api_calls["name"] == "cudaDeviceSynchronize"]
+    ends = (calls["start_ns"] + calls["dur_ns"]).tolist()
+    found = replay(run.kernels, run.copies, run.api_calls, window=(ends[3], ends[7]), changes=[Kernels(1)])
+    inside = run.kernels["start_ns"].between(ends[3], ends[7])
+    assert (inside.sum(),) == found.touched
+    assert found.measured_ns == pytest.approx(found.unchanged_ns, rel=0.02)
+    assert found.measured_ns < ends[7] - ends[3]
 
 
 def test_unrecorded_work_is_refused() -> None:
@@ -268,3 +285,11 @@ def test_a_full_queue() -> None:
         at = end + 1
     found = replay(kernels(*work), COPIES.empty(), api_calls(*calls), changes=[Kernels(0.01)])
     assert (130_000, 5 * 1_299 + 1) == (found.unchanged_ns / US, found.span_ns / US)
+
+
+def test_calls_in_calls() -> None:
+    inner = row(2, 8, 7, name="cuLaunchKernel"), row(10, 19, name="cuCtxSynchronize")
+    calls = api_calls(row(0, 20), *inner, row(20, 20), row(30, 40))
+    program = recorded(kernels(row(5, 18, 7)), COPIES.empty(), calls)
+    assert [0] == program.ops.call.tolist()
+    assert [DEVICE_SYNC, LAUNCH, LAUNCH] == program.calls.kind.tolist()

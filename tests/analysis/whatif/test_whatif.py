@@ -10,7 +10,7 @@ import pytest
 from analysis.spans import loaded, us
 from frames import api_calls, copies, kernels
 from planted.program import Settings, simulated
-from readers.torch_real import GRAPHS_A100, RESNET_MI300, TRACES, V100_AFTER, V100_BEFORE
+from readers.torch_real import EPOCH_DECIMALS, GRAPHS_A100, RESNET_MI300, TRACES, V100_AFTER, V100_BEFORE
 from real import WITH_KERNELS
 
 import perfkit
@@ -28,6 +28,7 @@ RANKS = [f"HTA__trace_filter__sampled_rank-{rank}.json.gz" for rank in (0, 1)]
 CLOVERLEAF = "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite"
 JACOBI = "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite"
 MPI = "openhackathons-org__gpubootcamp__mpi_report1.sqlite"
+VLLM = "TraceLens__vllm_decode_full__graph_execution.json.gz"
 BASELINE = "openhackathons-org__AI-Profiler__baseline.sqlite"
 
 
@@ -150,6 +151,15 @@ def test_what_cannot_be_replayed_is_refused(tables: Any, more: Any, error: type[
         replay(tables[0], COPIES.empty(), tables[1], **more)
 
 
+def test_tables_stay_and_copies_are_checked() -> None:
+    before = WORK.copy(deep=True), CALLS.copy(deep=True)
+    replay(WORK, COPIES.empty(), CALLS, changes=[Kernels(3), Synchronisations()])
+    pd.testing.assert_frame_equal(before[0], WORK)
+    pd.testing.assert_frame_equal(before[1], CALLS)
+    with pytest.raises(SchemaError, match="COPIES"):
+        replay(WORK, CALLS, CALLS)
+
+
 def edges(*triples: tuple[int, int, int]) -> Edges:
     return Edges(*(np.array(column, np.int64) for column in zip(*triples, strict=True)))
 
@@ -167,6 +177,18 @@ def edges(*triples: tuple[int, int, int]) -> Edges:
 def test_moments_by_hand(at: list[int], sort: list[int], pairs: Any, expected: list[int]) -> None:
     for split in ([edges(*pairs)], [edges(pair) for pair in pairs]):
         assert expected == moments(np.array(at), np.array(sort), split).tolist()
+
+
+def test_random_graphs() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        to, source = rng.integers(0, 30, (2, 80))
+        lag = rng.integers(-5, 50, 80)
+        forward = source < to
+        expected = np.where(np.isin(np.arange(30), to[forward]), NONE, np.arange(30) * 10)
+        for _ in range(30):
+            np.maximum.at(expected, to[forward], expected[source[forward]] + lag[forward])
+        assert expected.tolist() == moments(np.arange(30) * 10, np.zeros(30, int), [Edges(to, source, lag)]).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -218,6 +240,14 @@ def test_real_runs_unchanged(profiles: Path, capture: str) -> None:
     assert (found.unchanged_ns, found.unchanged_ns) == (found.span_ns, max(found.low_ns, found.span_ns))
 
 
+def test_every_torch_trace_with_kernels_is_listed(profiles: Path) -> None:
+    files = (path for path in (profiles / "torch").rglob("*") if path.is_file())
+    names = {str(path.relative_to(profiles / "torch")) for path in files} - {*TRACES}
+    for name in sorted(names - {"TraceLens__tracediff_test__cpu_op_map.json"}):  # no trace
+        run = perfkit.load(profiles / "torch" / name)
+        assert 0 == len(run.kernels) + len(run.copies), name
+
+
 @pytest.mark.parametrize("capture", [CLOVERLEAF, JACOBI, MPI])
 def test_kernels_that_are_waited_for(profiles: Path, capture: str) -> None:
     # Twice the kernels' time is that much more, half of it that much less; 1 % is left for what the CPU does meanwhile.
@@ -228,6 +258,19 @@ def test_kernels_that_are_waited_for(profiles: Path, capture: str) -> None:
         more = (found.span_ns - found.measured_ns) / found.measured_ns
         assert (factor - 1) * kernel_ns / found.measured_ns == pytest.approx(more, abs=0.01)
     assert kernel_ns > 0.7 * found.measured_ns
+
+
+@pytest.mark.parametrize(
+    ("capture", "factor", "span_frac", "abs_frac"),
+    [
+        (VLLM, 0.1, 0.1, 0.01),  # 421 of 425 kernels are one graph launched ahead, 99.8 % of the time
+        # Half of the time the CPU is inside launches, as 1,022 kernels are in the queue; the GPU is busy for 98 %.
+        (EPOCH_DECIMALS, 0.5, 0.51, 0.02),
+    ],
+)
+def test_the_gpu_alone_decides(capture: str, factor: float, span_frac: float, abs_frac: float, profiles: Path) -> None:
+    found = replayed(profiles, capture, Kernels(factor))
+    assert span_frac == pytest.approx(found.span_ns / found.measured_ns, abs=abs_frac)
 
 
 def test_a_slow_host_does_not_gain_by_faster_kernels(profiles: Path) -> None:
@@ -346,3 +389,27 @@ def test_a_stretch_gains_what_the_whole_does(settings: Settings, change: Change)
         ratios.append(told.span_ns / told.measured_ns)
     assert ratios[0] == pytest.approx(ratios[1], rel=part.doubt_frac)
     assert 0.03 > part.doubt_frac
+
+
+CAPTURES = [
+    "torch/HTA__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
+    "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
+    "nsys/openhackathons-org__AI-Profiler__baseline.sqlite",
+]
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_the_rows_around_a_window_are_all_that_a_replay_needs(profiles: Path, capture: str) -> None:
+    run = perfkit.load(profiles / capture)
+    tables = (run.kernels, run.copies, run.api_calls, run.ranges)
+    whole = steps.detect(run.ranges, run.kernels)
+    starts = whole["start_ns"].to_numpy() if len(whole) > 3 else np.linspace(*run.kernels["start_ns"].iloc[[0, -1]], 6)
+    for first, last in zip(starts[1:-3].astype(int).tolist(), starts[4:].astype(int).tolist(), strict=True):
+        told = []
+        for frames in (tables, around(*tables, (first, last))):
+            try:
+                answer = replay(*frames[:3], ranges=frames[3], changes=[Host(factor=0.5)], window=(first, last))
+                told.append((answer.measured_ns, answer.unchanged_ns, answer.low_ns, answer.high_ns, answer.touched))
+            except PerfkitError as e:
+                told.append(str(e).partition(":")[0])
+        assert told[0] == told[1]
