@@ -401,11 +401,8 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     """
     imported = {n: [line for cell in stored(n).cells for line in _IMPORTED.findall(cell.source)] for n in names}
     parts = {name: [p.strip() for line in lines for p in line.split(",")] for name, lines in imported.items()}
-    runs = [
-        {key: value for key, value in _accepted(name, parameters).items() if value and key not in UNSHARED}
-        for name in names
-        if "diagnosis" in parts[name]
-    ]
+    asking = [_accepted(name, parameters) for name in names if "diagnosis" in parts[name]]
+    runs = [{key: value for key, value in given.items() if value and key not in UNSHARED} for given in asking]
     distinct = [run for number, run in enumerate(runs) if "profile" in run and run not in runs[:number]]
     kernels = _Kernels(dict.fromkeys(part for each in parts.values() for part in each), distinct)
     running: Any = import_module("papermill.execute")
@@ -421,9 +418,10 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
         warnings.filterwarnings("ignore", category=UserWarning, module="papermill")
         try:
-            executed = pool.map(one, names)
+            longest_first = sorted(names, key=lambda name: -len(stored(name).cells))
+            executed = zip(longest_first, pool.map(one, longest_first), strict=True)
             import_module("nbconvert")  # the pages need it; a core is idle while the runs are prepared
-            return dict(zip(names, executed, strict=True))
+            return dict(sorted(executed, key=lambda each: names.index(each[0])))
         finally:
             kernels.end()
 

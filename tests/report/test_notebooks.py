@@ -34,6 +34,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "notebooks"
     folder.mkdir()
     monkeypatch.setattr(notebooks, "folder", lambda: folder)
+    monkeypatch.setattr(notebooks, "IS_COMMAND", False)  # whichever test called the command before
     return folder
 
 
