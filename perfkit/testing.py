@@ -88,7 +88,7 @@ def _broken(module: ModuleType, paths: list[Path]) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        yield from _claims(module, place)
+        yield from _claims(module, place, sorted({*SUFFIXES, *(path.suffix for path in paths)}))
         for number, path in enumerate(paths):
             (own := place / f"copy {number}").mkdir()
             copy = Path((shutil.copytree if path.is_dir() else shutil.copy2)(path, own / path.name))
@@ -99,8 +99,8 @@ def _broken(module: ModuleType, paths: list[Path]) -> Iterator[str]:
 # What sniff claims
 
 
-def _claims(module: ModuleType, place: Path) -> Iterator[str]:
-    """Yield what is wrong with `sniff` of things that are not of this format."""
+def _claims(module: ModuleType, place: Path, suffixes: Iterable[str]) -> Iterator[str]:
+    """Yield what is wrong with `sniff` of things that are not of this format, under these suffixes."""
     (place / "folder" / "inner").mkdir(parents=True)
     (place / "folder" / "readme.md").write_text("hello")
     (place / "link").symlink_to(place / "nothing")
@@ -108,7 +108,7 @@ def _claims(module: ModuleType, place: Path) -> Iterator[str]:
     for what, name in {**others, "a link to nothing": "link"}.items():
         yield from _not_claimed(module, place / name, what)
     for what, content in FOREIGN.items():
-        for suffix in SUFFIXES:
+        for suffix in suffixes:
             path = place / f"foreign{suffix}"
             path.write_bytes(content)
             yield from _not_claimed(module, path, f"{what} ({path.name})")
@@ -133,7 +133,7 @@ def _sniffs(module: ModuleType, path: Path) -> Iterator[str]:
     sniffs = [reader(name).sniff for name in own]
     outside = [getattr(claim, "args", (None,))[0] for claim in sniffs]  # called through perfkit's own
     if own and module.sniff not in sniffs and module not in outside:
-        yield f"perfkit's reader {own[0]} claims this file, and would read it instead of yours"
+        yield f"the installed reader {own[0]} claims this file, and would read it instead of yours"
     if path.is_file():
         yield from _reads_little(module, path.with_name("large"), path.read_bytes()[:LOOKED_AT])
         path.with_name("large").unlink()

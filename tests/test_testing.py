@@ -219,6 +219,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "no read": (parts(read=None), "a function read"),
     "sniff claims everything": (parts(sniff=lambda path: True), "sniff returns True for an empty file"),
     "sniff claims nothing": (parts(sniff=lambda path: False), "sniff returns False; it must return True"),
+    "sniff looks at the suffix": (parts(sniff=lambda path: path.suffix == ".log"), "it must return False"),
     "sniff raises": (parts(sniff=lambda path: bool(path.read_text())), "sniff raises"),
     "sniff reads everything": (greedy, "bytes of a file of"),
     "another type": (parts(read=lambda path: {}), "read returns dict"),
@@ -264,7 +265,7 @@ def test_a_right_reader_and_files_that_it_cannot_have(tmp_path: Path, profiles: 
     whole = contributed()
     check_reader(whole, [power_log(tmp_path / "power.log")])
     claiming = changed(whole, sniff=lambda path: path.suffix == ".csv" or whole.sniff(path))
-    with pytest.raises(AssertionError, match="perfkit's reader nvidia_smi claims this file"):
+    with pytest.raises(AssertionError, match="the installed reader nvidia_smi claims this file"):
         check_reader(claiming, [profiles / "monitor" / "smi_query__power_only_fluidsGL.csv"])
     with pytest.raises(AssertionError, match="no file was given"):
         check_reader(whole, [])

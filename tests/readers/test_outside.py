@@ -95,6 +95,10 @@ def test_a_strangers_capture_is_loaded_and_kept(child: Child, site: Path, log: P
     source = (site / "power_log.py").read_text()
     (site / "power_log.py").write_text(source.replace("def read(path: Path) -> Profile:", "def read(path):\n    1 / 0"))
     assert first == child(LOAD, log, cache=tmp_path / "kept")
+    # Another version of the package reads the file again.
+    metadata = site / "power_log-1.2.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: 1.2", "Version: 1.3"))
+    assert "failed (ZeroDivisionError: division by zero)" in refused(child, log, cache=tmp_path / "kept")
 
 
 def test_a_strangers_capture_is_a_part_of_a_run(child: Child, site: Path, log: Path) -> None:
