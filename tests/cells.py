@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -71,12 +71,6 @@ def execute(name: str, **parameters: Any) -> Executed:
         if "parameters" in cell.metadata.get("tags", []):
             done.space.update(parameters)
     return done
-
-
-def execute_all(names: Iterable[str], **parameters: Any) -> dict[str, Executed]:
-    """Run several notebooks that share what they load and select, so that the diagnosis is made once for all."""
-    with sharing():
-        return {name: execute(name, **parameters) for name in names}
 
 
 @contextmanager

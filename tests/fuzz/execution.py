@@ -39,7 +39,6 @@ EVERY_TABLE = 10  # every n-th mutant also touches the tables that its file does
 
 TEN_YEARS_NS = 3660 * 86400 * 10**9
 UNITS = ("_ns", "_bytes", "_hz", "_w", "_c", "_j", "_frac", "_flops", "_per_s", "_count")
-BELOW_ZERO = re.compile(r"_c$|_margin_c$|_frac$")  # of SAMPLES: temperatures; fractions have a check of their own
 QUANTITIES = re.compile(
     r"(^|_)bytes$|_(hz|w|flops|per_s|count|blocks|threads)$|^(registers|sm_count|depth|line|ranks|rank|self_ns)$"
 )
