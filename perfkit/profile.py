@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -77,8 +77,7 @@ class Profile:
             loader = self.loaders.get(name)
             read = loader() if loader else TABLES[name].empty()
             self._read[name] = read if isinstance(read, Checked) else TABLES[name].checked(read)
-            if len(self._read[name].frame) >= LARGE:
-                use_freed_memory_again()
+            use_freed_memory_again(len(self._read[name].frame))
         return self._read[name]
 
     def release(self, name: str) -> None:
@@ -108,10 +107,9 @@ class Profile:
         return tuple(notes)
 
 
-@cache
-def use_freed_memory_again() -> None:
-    """Let glibc keep up to 1 GB that was freed: else it clears pages for each large array, a third of the CPU time."""
-    if mallopt := getattr(LIBC, "mallopt", None):
+def use_freed_memory_again(rows: int) -> None:
+    """For tables of LARGE rows, let glibc keep up to 1 GB that was freed: else it clears pages for each array anew."""
+    if rows >= LARGE and (mallopt := getattr(LIBC, "mallopt", None)):
         mallopt(-4, 0)  # M_MMAP_MAX
         mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 

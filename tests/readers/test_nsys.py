@@ -116,7 +116,7 @@ def change(path: Path, *statements: str) -> None:
     ("rows", "statement", "kept", "part"),
     [
         (20, "DELETE FROM TABLE WHERE rowid BETWEEN 5 AND 11 OR rowid = 1", [1, 2, 3, *range(11, 20)], 3),
-        # Row ids may be any 64-bit numbers: their rows are read in ranges of rows, not of ids, and none is lost.
+        # Row ids may be any 64-bit numbers: none is lost.
         *(
             (n, f"UPDATE TABLE SET rowid = -{2**63 - 808} + rowid * {2**63 // 50 - 1000}", range(n), 7)
             for n in (2, 100)
@@ -129,7 +129,7 @@ def test_row_ranges_join_without_loss(
 ) -> None:
     path = numbered(tmp_path, rows, statement)
     whole = nsys.read(path)
-    monkeypatch.setattr(sqlite_form, "PART_ROWS", part)
+    monkeypatch.setattr(sqlite_form, "BATCH_ROWS", part)
     profile = nsys.read(path)
     assert [*kept] == values(profile.table("KERNELS"), "correlation")
     assert [*map(str, kept)] == values(profile.table("RANGES"), "name")
@@ -236,35 +236,13 @@ def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
     for statements, finding in [
         # SQLite finds a column whatever its case; one that is spelled otherwise is not one of nsys's.
         (["ALTER TABLE StringIds RENAME COLUMN value TO VALUE"], "is damaged .StringIds has no column 'value'"),
-        (WITHOUT_ROW_IDS, "is damaged .*rowid"),  # nsys writes none: the ranges of rows to read are unknown
+        (WITHOUT_ROW_IDS, "is damaged .*rowid"),  # nsys writes none
         ([f"DROP TABLE {table}" for table in ("StringIds", *made.capture())], "has no tables"),
     ]:
         path = made.sqlite(tmp_path / "run.sqlite", made.capture())
         change(path, *statements)
         with pytest.raises(ReadError, match=f"run.sqlite: the database {finding}"):
             nsys.read(path).table("KERNELS")
-
-
-@pytest.mark.parametrize(
-    ("name", "answer", "message"),
-    [
-        ("_fetched", [(5, 9)], "more rows than its row ids allow: 5 in one part"),
-        ("_parts", [sqlite_form.Part(1, 3, 3), sqlite_form.Part(5, 9, 5)], "7 of the 8 rows .* found by their row ids"),
-    ],
-    ids=["before the first", "between two parts"],
-)
-def test_rows_that_their_ids_do_not_find_are_no_loss_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: list[Any], message: str
-) -> None:
-    path = numbered(tmp_path, 9, "DELETE FROM TABLE WHERE rowid = 7")  # in a damaged file they may be out of order
-    usual = getattr(sqlite_form.SqliteSource, name)
-
-    def disordered(source: sqlite_form.SqliteSource, asked: str, *parameters: Any) -> Any:
-        return answer if "min(rowid)" in asked or asked == made.KERNEL else usual(source, asked, *parameters)
-
-    monkeypatch.setattr(sqlite_form.SqliteSource, name, disordered)
-    with pytest.raises(ReadError, match=message):
-        nsys.read(path).table("KERNELS")
 
 
 WITHOUT_ROW_IDS = (

@@ -1,4 +1,4 @@
-"""An export in one SQLite file: numeric columns through ADBC in row ranges, text through sqlite3.
+"""An export in one SQLite file: numeric columns from its pages, or through ADBC in row ranges; text through sqlite3.
 
 A cell of SQLite holds any type, whatever its column declares: ADBC refuses what is no number where numbers began, and
 `integers` what it took for another type; then the first such cell is looked for, to name it.
@@ -15,21 +15,20 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys import sources
+from perfkit.profile import use_freed_memory_again
+from perfkit.readers.nsys import pages, sources
 
-THREADS = 2  # more gain little: SQLite's own locks are shared
-PART_ROWS = 1 << 17
-BATCH_ROWS = PART_ROWS  # one batch a part: its columns need no joining
+THREADS = 2  # more gain little
+BATCH_ROWS = 1 << 17
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
-ROW_IDS = range(-(2**63), 2**63)
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -38,12 +37,7 @@ LAST_WORDS = 300  # characters of the last line that nsys printed
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
 
-class Part(NamedTuple):
-    """A range of row ids, both ends in it, and the most rows that it holds."""
-
-    first: int
-    last: int
-    rows: int
+Work = Callable[[int, pa.Table], sources.Made]  # what to do with rows, and how many lie before them
 
 
 class SqliteSource:
@@ -102,60 +96,86 @@ class SqliteSource:
         self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Made]
     ) -> list[sources.Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
-        return self._each(table, columns, lambda _, rows: make(rows))
+        return self._each(table, columns, lambda _: lambda _, rows: make(rows))
 
     def stacked(
         self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Columns]
     ) -> sources.Columns:
         """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
-        stack = sources.Stack(sum(part.rows for part in self._parts(table)))
-        self._each(table, columns, lambda place, rows: stack.put(place, make(rows)))
-        return stack.columns() or make(sources.NOTHING)
+        stacks: list[sources.Stack] = []
+
+        def start(rows: int) -> Work[None]:
+            use_freed_memory_again(rows)
+            stacks[:] = [sources.Stack(rows)]
+            return lambda place, part: stacks[0].put(place, make(part))
+
+        self._each(table, columns, start)
+        return (stacks[0].columns() if stacks else {}) or make(sources.NOTHING)
 
     def _each(
-        self, table: str, columns: Iterable[str | sources.Combined], work: Callable[[int, pa.Table], sources.Made]
+        self, table: str, columns: Iterable[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
     ) -> list[sources.Made]:
-        """Do `work` on row ranges, each with the most rows that can lie before it, on two threads."""
+        """Do what `start` returns, for so many rows, on row ranges; where SQLite must be asked it starts again."""
         name = sources.resolve(table, self._columns) or ""
         wanted = sources.available(columns, self.columns(table))
-        parts = self._parts(table) if wanted else []
-        places = list(accumulate((part.rows for part in parts), initial=0))[:-1]
-        read: list[int] = []
+        try:
+            return self._from_pages(name, wanted, start) if wanted else []
+        except pages.Unusual:
+            return self._from_rows(name, wanted, start)
 
-        def one(place: int, part: Part) -> sources.Made:
-            rows = self._read(name, wanted, part)
-            read.append(rows.num_rows)
-            return work(place, rows)
+    def _from_pages(
+        self, name: str, columns: list[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
+    ) -> list[sources.Made]:
+        """Do what `_each` does without SQLite, on two threads."""
+        stored, of = sources.stored(columns), _quoted(name)
+        described = self._fetched(f"PRAGMA table_xinfo({of})")
+        places = {column: number for number, column, *_ in described}
+        if any(hidden or (key and column in stored) for _, column, *_, key, hidden in described):
+            raise pages.Unusual  # computed, or the row's id, which is not stored with the others
+        # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
+        ends = ", ".join(f"(SELECT {end}(rowid) FROM {of})" for end in ("min", "max"))
+        where = "FROM sqlite_master WHERE type = 'table' AND name = ?"
+        ((root, first, last),) = self._fetched(f"SELECT rootpage, {ends} {where}", (name,))
+        file = pages.Pages(self.path)
+        leaves, rows = file.leaves(root, first, last)
+        work = start(int(rows[-1]))
+
+        def one(i: int) -> sources.Made:
+            some, before = leaves[i : i + pages.BATCH], rows[i : i + pages.BATCH + 1]
+            count, wanted = int(before[-1] - before[0]), [places[column] for column in stored]
+            found = dict(zip(stored, file.columns(some, count, wanted, len(places)), strict=True))
+            made = [found[c] if isinstance(c, str) else pc.coalesce(*(found[s] for s in c.columns)) for c in columns]
+            return work(int(before[0]), pa.table(made, [*map(sources.label, columns)]))
 
         with ThreadPoolExecutor(THREADS) as pool:
-            made = list(pool.map(one, places, parts))
-        if wanted and (not parts or sum(read) < sum(part.rows for part in parts)):
-            # The row ids of a damaged file may be out of order: by them, not all rows are found.
-            ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)}")
-            if count > sum(read):
-                raise self.damage(name, f"{sum(read):,} of the {count:,} rows of {name} are found by their row ids")
-        return made
+            return list(pool.map(one, range(0, len(leaves), pages.BATCH)))
 
-    def _read(self, name: str, columns: list[str | sources.Combined], part: Part) -> pa.Table:
-        """Return columns of a range of rows, int64."""
+    def _from_rows(
+        self, name: str, columns: list[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
+    ) -> list[sources.Made]:
+        """Do what `_each` does through SQLite."""
         import adbc_driver_sqlite.dbapi
 
         def finding(problem: object) -> ReadError:
             return self.damage(name, self._foreign(name, columns) or str(problem))
 
-        select = f"SELECT {', '.join(map(_expression, columns))} FROM {_quoted(name)}"
-        sql = f"{select} WHERE rowid BETWEEN {part.first} AND {part.last} LIMIT {part.rows + 1}"
+        of, most = f"{_quoted(name)} NOT INDEXED", self._size // ROW_BYTES  # an index of a damaged file may lack rows
+        ((count,),) = self._fetched(f"SELECT count(*) FROM (SELECT 1 FROM {of} LIMIT {most + 1})")
+        if count > most:
+            raise self.damage(name, f"more than {most} rows in {self._size} bytes")
+        work, made, read = start(count), [], 0
+        sql = f"SELECT {', '.join(map(_expression, columns))} FROM {of} ORDER BY rowid LIMIT {count}"
         try:
             with adbc_driver_sqlite.dbapi.connect(uri(self.path)) as database, database.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
                 cursor.execute(sql)
-                rows = cursor.fetch_arrow_table()
+                for batch in cursor.fetch_record_batch() if count else ():
+                    parts = zip(map(sources.label, columns), pa.Table.from_batches([batch]).columns, strict=True)
+                    made.append(work(read, pa.table({n: sources.integers(part, n, finding) for n, part in parts})))
+                    read += len(batch)
         except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError, UnicodeDecodeError) as e:
             raise finding(e) from e
-        if rows.num_rows > part.rows:
-            raise self.damage(name, f"{name} has more rows than its row ids allow: {part.rows:,} in one part of it")
-        labels = map(sources.label, columns)
-        return pa.table({n: sources.integers(rows.column(i), n, finding) for i, n in enumerate(labels)})
+        return made
 
     def _foreign(self, name: str, columns: list[str | sources.Combined]) -> str:
         """Say which is the first cell of these columns that is no whole number; empty if all are."""
@@ -167,41 +187,6 @@ class SqliteSource:
             for row, kind, value in cells:
                 return f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a whole number"
         return ""
-
-    def _parts(self, table: str) -> list[Part]:
-        """Return ranges that hold the rows of `table`, one after the other."""
-        name = sources.resolve(table, self._columns)
-        if not name:
-            return []
-        # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
-        ends = ", ".join(f"(SELECT {end}(rowid) FROM {_quoted(name)})" for end in ("min", "max"))
-        low, high = self._fetched(f"SELECT {ends}")[0]
-        if low is None:
-            return []
-        if not (isinstance(low, int) and isinstance(high, int) and low <= high):
-            raise self.damage(name, f"{name} has row ids from {sources.shown(low)} to {sources.shown(high)}")
-        if high - low > self._size // ROW_BYTES:
-            parts = self._sparse(name, low, high)
-        else:
-            starts = range(low, high + 1, PART_ROWS)
-            lasts = (min(first + PART_ROWS - 1, high) for first in starts)
-            parts = [Part(first, last, last - first + 1) for first, last in zip(starts, lasts, strict=True)]
-        # In a damaged table the ends need not be the least and the largest id: what lies before or after is read too.
-        parts[0] = parts[0]._replace(first=ROW_IDS.start)
-        parts[-1] = parts[-1]._replace(last=ROW_IDS.stop - 1)
-        return parts
-
-    def _sparse(self, name: str, low: int, high: int) -> list[Part]:
-        """Return ranges of PART_ROWS rows each, where most row ids belong to no row."""
-        parts: list[Part] = []
-        sql = f"SELECT rowid FROM {_quoted(name)} WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET {PART_ROWS}"
-        while low <= high:
-            ((following,),) = self._fetched(sql, (low,)) or [(high + 1,)]
-            if following <= low:
-                raise self.damage(name, f"{name} has row id {following} after {low}")
-            parts.append(Part(low, following - 1, PART_ROWS))
-            low = following
-        return parts
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold anything."""

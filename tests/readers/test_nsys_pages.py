@@ -1,0 +1,147 @@
+"""Numbers read from the pages of an export, against what SQLite reads from the same file."""
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from perfkit.errors import ReadError
+from perfkit.readers.nsys import pages
+from perfkit.readers.nsys.sqlite import SqliteSource
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+TABLE = f"CREATE TABLE {KERNEL} (start INTEGER, note TEXT, end INTEGER, grid INTEGER, name BLOB, block INTEGER)"
+INSERT = f"INSERT INTO {KERNEL} VALUES (?, ?, ?, ?, ?, ?)"
+WANTED = ["block", "start", "grid", "end"]
+EDGES = [n for size in (7, 15, 23, 31, 47, 63) for edge in (2**size,) for n in (edge - 1, -edge, 1 - edge)]
+
+
+def _cells(random: random.Random) -> tuple[Any, ...]:
+    number = [None, 0, 1, -1, 2, 127, 128, *EDGES, random.getrandbits(63), random.getrandbits(40)]
+    text = [None, "", "a" * random.randrange(57), b"\xff" * random.randrange(57), 0.5]
+    return tuple(random.choice(text if place in (1, 4) else number) for place in range(6))
+
+
+def _made(path: Path, rows: list[tuple[Any, ...]], page: int = 512, *further: str) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA page_size = {page}")
+        database.execute("PRAGMA synchronous = off")
+        database.execute("CREATE TABLE other (n INTEGER)")
+        database.execute(TABLE)
+        for row in rows:  # pages of two tables take turns in the file
+            database.execute(INSERT, row)
+            database.execute("INSERT INTO other VALUES (1)")
+        for statement in further:
+            database.execute(statement)
+        database.commit()
+    return path
+
+
+def _stored(path: Path) -> list[tuple[int | None, ...]]:
+    with closing(sqlite3.connect(path)) as database:
+        return list(database.execute(f"SELECT {', '.join(WANTED)} FROM {KERNEL} ORDER BY rowid"))
+
+
+def _converted(path: Path) -> list[tuple[int | None, ...]]:
+    parts = SqliteSource(path).convert(KERNEL, WANTED, lambda rows: rows)
+    return list(zip(*(pa.concat_tables(parts).column(name).to_pylist() for name in WANTED), strict=True))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tables of which SQLite was asked."""
+    names: list[str] = []
+    through = SqliteSource._from_rows
+
+    def from_rows(source: SqliteSource, name: str, *given: Any) -> Any:
+        names.append(name)
+        return through(source, name, *given)
+
+    monkeypatch.setattr(SqliteSource, "_from_rows", from_rows)
+    return names
+
+
+@pytest.mark.parametrize(("page", "rows"), [(512, 1), (512, 5000), (4096, 20_000), (65536, 5000)])
+def test_pages_hold_what_sqlite_reads(page: int, rows: int, tmp_path: Path, asked: list[str]) -> None:
+    draw = random.Random(page + rows)
+    path = _made(tmp_path / "a.sqlite", [_cells(draw) for _ in range(rows)], page)
+    assert _converted(path) == _stored(path)
+    assert asked == []
+
+
+def test_values_all_of_one_size(tmp_path: Path, asked: list[str]) -> None:
+    for value in (None, 0, 1, *EDGES):
+        path = _made(tmp_path / f"{value}.sqlite", [(value, "", value, value, None, value)] * 3)
+        assert _converted(path) == [(value,) * 4] * 3
+    assert asked == []
+
+
+ROWS = [(n, None, n + 1, 2, None, 3) for n in range(3000)]
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        (f"DELETE FROM {KERNEL} WHERE rowid % 7 = 0",),
+        (f"INSERT INTO {KERNEL} (rowid, start) VALUES (-5, 1), (9999, 1)",),
+        (f"UPDATE {KERNEL} SET note = printf('%.*c', 58, 'x') WHERE rowid = 2000",),
+        (f"UPDATE {KERNEL} SET name = zeroblob(5000) WHERE rowid = 2000",),
+        (f"ALTER TABLE {KERNEL} RENAME TO old", TABLE.replace("block INTEGER", "block INTEGER PRIMARY KEY"),
+         f"INSERT INTO {KERNEL} SELECT start, note, end, grid, name, rowid FROM old"),
+        (f"ALTER TABLE {KERNEL} DROP COLUMN block", f"ALTER TABLE {KERNEL} ADD COLUMN block INTEGER DEFAULT 8"),
+        (f"ALTER TABLE {KERNEL} ADD COLUMN more AS (start + 1)",),
+    ],
+)  # fmt: skip
+def test_sqlite_is_asked_of_all_that_is_not_plain(further: tuple[str, ...], tmp_path: Path, asked: list[str]) -> None:
+    path = _made(tmp_path / "a.sqlite", ROWS, 512, *further)
+    assert _converted(path) == _stored(path)
+    assert asked == [KERNEL]
+
+
+def test_rows_that_only_the_log_of_an_open_database_holds(tmp_path: Path, asked: list[str]) -> None:
+    path = _made(tmp_path / "a.sqlite", ROWS)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = wal")
+        database.execute(INSERT, (-1, None, -1, -1, None, -1))
+        database.commit()
+        assert _converted(path) == [*_stored(path)]
+        assert len(_converted(path)) == len(ROWS) + 1
+    assert set(asked) == {KERNEL}
+
+
+def test_a_damaged_file_is_read_as_sqlite_reads_it_or_refused(tmp_path: Path) -> None:
+    whole = _made(tmp_path / "a.sqlite", ROWS).read_bytes()
+    draw, refused = random.Random(5), 0
+    for number in range(300):
+        damaged = bytearray(whole)
+        page = draw.randrange(2, len(whole) // 512) * 512
+        for _ in range(draw.choice((1, 1, 3))):
+            damaged[page + draw.choice((draw.randrange(12), draw.randrange(512)))] = draw.randrange(256)
+        path = tmp_path / f"{number}.sqlite"
+        path.write_bytes(damaged)
+        try:
+            read = _converted(path)
+        except ReadError:
+            refused += 1
+            continue
+        assert read == _stored(path)
+    assert 10 < refused < 290
+
+
+def test_a_page_of_another_table_in_place_of_one(tmp_path: Path) -> None:
+    path = _made(tmp_path / "a.sqlite", ROWS)
+    with closing(sqlite3.connect(path)) as database:
+        ((root,),) = database.execute(f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'")
+    file = pages.Pages(path)
+    leaves, rows = file.leaves(root, 1, len(ROWS))
+    assert [0, len(ROWS)] == [rows[0], rows[-1]]
+    with pytest.raises(pages.Unusual):
+        file.columns(leaves[:2], int(rows[1]), [0], 6)
+    with pytest.raises(pages.Unusual):
+        file.columns(leaves[:1], int(rows[1]), [0], 5)
+    with pytest.raises(pages.Unusual):
+        file.leaves(root, 1, len(ROWS) * 2 - int(rows[-2]) * 2)
