@@ -129,10 +129,10 @@ class CopyArguments(msgspec.Struct, gc=False):
 
 def add_operators(ops: Spans, ranges: Spans, events: list[Event]) -> None:
     """Append operators; annotations go to the ranges as well."""
-    annotations = [event for event in events if ANNOTATION.match(event.name)]
+    annotations = {name for name in {event.name for event in events} if ANNOTATION.match(name)}
     if annotations:
-        ranges.add(annotations)
-        events = [event for event in events if not ANNOTATION.match(event.name)]
+        ranges.add([event for event in events if event.name in annotations])
+        events = [event for event in events if event.name not in annotations]
     arguments = decoded(events, OperatorArguments)
     ops.add(
         events,
