@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import causes
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
@@ -73,7 +72,7 @@ def _idle(
         return
     found = timeline.idle_gaps(view)
     if found is None:
-        why = causes.determinable(view.all_kernels, view.copies, view.api_calls).why
+        why = timeline.explained(view).why
         rest = idle.value - told.get("idle", 0.0)
         title = _who(view, "", rest)
         if rest >= NOTABLE:

@@ -315,11 +315,20 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
 
 
 @kept
+def explained(view: Selection) -> analysis_causes.Determinable:
+    """Return whether the causes of idle time are known, and why not."""
+    return analysis_causes.determinable(view.all_kernels, view.copies, view.api_calls)
+
+
 def idle_gaps(view: Selection) -> pd.DataFrame | None:
-    """Return `gaps.idle_gaps` of a selection; None where the causes are unknown."""
+    """Return `every_gap` of a selection; None where the causes are unknown."""
+    return every_gap(view) if explained(view).yes else None
+
+
+@kept
+def every_gap(view: Selection) -> pd.DataFrame:
+    """Return `gaps.idle_gaps` of a selection."""
     operations = (view.all_kernels, view.copies, view.api_calls)
-    if not analysis_causes.determinable(*operations).yes:
-        return None
     return gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
 
 

@@ -22,8 +22,7 @@ import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from perfkit.analysis import operators as of_operators
-from perfkit.analysis.causes import Determinable, determinable
-from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.causes import Determinable
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.lanes import Idle
 from perfkit.analysis.monitoring.alignment import bins
@@ -31,6 +30,7 @@ from perfkit.analysis.operators.totals import Operators
 from perfkit.charts import monitor, monitor_lines, tables
 from perfkit.charts.tables import Searchable
 from perfkit.charts.theme import MIME, follow_cells, following
+from perfkit.diagnosis.timeline import every_gap, explained
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
 from perfkit.format import coded, duration, printable, verbatim
@@ -336,9 +336,7 @@ def _made(selection: Selection, make: Make) -> tuple[Part, ...]:
 def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, Determinable]:
     """Return GAPS of the choice `view`, and whether their causes are known; Pending without a large run's index."""
     if isinstance(source, Selection):
-        chosen = (view.all_kernels, view.copies, view.api_calls)
-        found = idle_gaps(*chosen, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
-        return found, determinable(*chosen)
+        return every_gap(view), explained(view)  # which the diagnosis has kept
     run = view.run
     tables = (run.kernels, run.copies, run.api_calls)
     later = _IDLE.setdefault(run, Later(lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls)))
