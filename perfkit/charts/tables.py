@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from gzip import compress
 from html import escape
 from pathlib import Path
@@ -221,8 +221,11 @@ def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
 
 def _text(value: object) -> str:
     """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip."""
-    if isinstance(value, Shown):
-        return value.html
+    return value.html if isinstance(value, Shown) else _written(str(value))
+
+
+@lru_cache(4096)
+def _written(value: str) -> str:
     long = printable(value, LONG)
     is_prose = long.count(" ") >= 6 and not re.search(r"\w[<(]|::", long)
     is_long = len(long) > (SENTENCE if long.endswith(".") or is_prose else SHORT)
@@ -358,8 +361,13 @@ def _cells(values: pd.Series, made: Cells) -> list[str]:
     if pd.api.types.is_bool_dtype(values):
         return [f"<td>{cell}</td>" for cell in made.cells]
     # DataTables reads what it searches as HTML once more, hence the second escape.
-    texts = _each(values, lambda value: escape(escape(printable(value, LONG))))
+    texts = _each(values, lambda value: _found(str(value)))
     return [f'<td data-search="{key}">{cell}</td>' for key, cell in zip(texts, made.cells, strict=True)]
+
+
+@lru_cache(4096)
+def _found(value: str) -> str:
+    return escape(escape(printable(value, LONG)))
 
 
 def _link(seen: pd.DataFrame, caption: str) -> str:

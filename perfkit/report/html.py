@@ -165,7 +165,7 @@ def _rendered(
         scripts += [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")]
     if any(each.tables for each in sections):
         scripts += [charts_tables.library(), charts_tables.script()]
-    return template("page.html.j2", autoescape=True).render(
+    return _frame().render(
         title=title,
         sections=[{**vars(section), "body": Markup(section.body)} for section in sections],
         run=run,
@@ -175,6 +175,11 @@ def _rendered(
         style=Markup((TEMPLATES / "perfkit" / "page.css").read_text("utf-8")),
         policy=Markup(_policy(scripts)),
     )
+
+
+@cache
+def _frame() -> Template:
+    return template("page.html.j2", autoescape=True)
 
 
 def template(name: str, filters: Mapping[str, Callable[..., object]] | None = None, **options: Any) -> Template:
@@ -217,6 +222,14 @@ def _exporter(*, lowered: int) -> HTMLExporter:
     )
     exporter.environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return exporter
+
+
+def prepare() -> None:
+    """Import and compile what the pages of a report need."""
+    output = nbformat.v4.new_output("display_data", {"text/html": "", "text/plain": ""})
+    cells = [nbformat.v4.new_markdown_cell("#"), nbformat.v4.new_code_cell("pass", outputs=[output])]
+    _section(_exporter(lowered=0), 0, "", nbformat.v4.new_notebook(cells=cells))
+    _frame()
 
 
 # A notebook that nbconvert need not copy whole, three times: the template changes nothing in it.

@@ -420,7 +420,7 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
         try:
             longest_first = sorted(names, key=lambda name: -len(stored(name).cells))
             executed = zip(longest_first, pool.map(one, longest_first), strict=True)
-            import_module("nbconvert")  # the pages need it; a core is idle while the runs are prepared
+            import_module("perfkit.report.html").prepare()  # a core is idle while the runs are prepared
             return dict(sorted(executed, key=lambda each: names.index(each[0])))
         finally:
             kernels.end()

@@ -110,7 +110,7 @@ class SqliteSource:
             return lambda place, part: stacks[0].put(place, make(part))
 
         self._each(table, columns, start)
-        return (stacks[0].columns() if stacks else {}) or make(sources.NOTHING)
+        return (stacks[0].columns if stacks else {}) or make(sources.NOTHING)
 
     def _each(
         self, table: str, columns: Iterable[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
