@@ -256,10 +256,9 @@ def _of_steps(found: Comparison) -> Iterator[Figure]:
     """Yield the median step of both runs, and their ratio with its interval."""
     for row in found.steps.head(1).to_dict("records"):
         source, of = "RANGES, KERNELS; compare.steps", "of the steady steps"
-        yield Figure(
-            "compare_step_before_ns", "Median step before", row["before_ns"], "ns", f"median {of} before", source
-        )
-        yield Figure("compare_step_after_ns", "Median step after", row["after_ns"], "ns", f"median {of} after", source)
+        for which in SIDES:
+            id, value, definition = f"compare_step_{which}_ns", row[f"{which}_ns"], f"median {of} {which}"
+            yield Figure(id, f"Median step {which}", value, "ns", definition, source)
         ratio = f"median {of} after / before"
         yield Figure("compare_step_frac", "Median step, after / before", row["ratio"], "1", ratio, source)
         ends = (("low", "Lower", row["ratio_low"]), ("high", "Upper", row["ratio_high"]))

@@ -70,7 +70,7 @@ _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
     r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks (\d{1,9}))?"
-    r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (START|COMPLETE))?"
+    r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (?:START|COMPLETE))?"
 )
 _NETWORK = re.compile(r"Using network (.+)")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
@@ -142,7 +142,6 @@ class Facts:
     versions: dict[str, None] = field(default_factory=dict)
     members: dict[tuple[tuple[str, int, int], str], Member] = field(default_factory=dict)
     communicators: dict[str, None] = field(default_factory=dict)
-    complete: int = 0
     nodes: dict[int, None] = field(default_factory=dict)
     local_ranks: dict[int, None] = field(default_factory=dict)
     networks: dict[str, None] = field(default_factory=dict)
@@ -276,9 +275,8 @@ def _take(facts: Facts, line: Said) -> None:
     elif paths := _PATHS.match(text):
         facts.paths[paths[1], paths[2]] = None
     elif comm := _COMM.search(text):
-        pointer, rank, ranks, nodes, local, name, done = comm.groups()
+        pointer, rank, ranks, nodes, local, name = comm.groups()
         facts.members[line.process, pointer] = Member(int(rank), int(ranks))
-        facts.complete += done == "COMPLETE"
         if name:
             facts.communicators[name] = None
         if nodes:
