@@ -16,7 +16,6 @@ import os
 import shlex
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -36,6 +35,7 @@ from perfkit.discovery import discovered
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import printable
 from perfkit.names.families import FAMILIES, family
+from perfkit.readers.text import put
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 from perfkit.widgets.live import is_watched
@@ -413,10 +413,4 @@ def _write(target: Path, content: bytes) -> None:
         target.parents[2].mkdir(parents=True, exist_ok=True)
         for folder in (target.parents[1], target.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
-            file.write(content)
-        try:
-            os.replace(file.name, target)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        put(target, content)

@@ -239,7 +239,6 @@ class Overview:
         return {**spec, "usermeta": {"embedOptions": look | patch}}
 
     def _brushed(self, change: Any) -> None:
-        """Set the window to the brush."""
         edges, window = change["new"], self.explorer.window
         self.explorer.window = self.axis.chosen(edges, window) if edges else ()
 

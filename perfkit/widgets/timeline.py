@@ -452,7 +452,6 @@ class Zoomable:
         self._mark(problem or (timeline_search.counted(self._found) if self._found else ""))
 
     def _mark(self, said: str | None = None) -> None:
-        """Mark the matches in what is drawn."""
         told = {"said": self.picture.found.get("said", "") if said is None else said, "text": self._asked}
         if self._found:
             ids, hit = self._spans["id"].fillna(-(2**40)).to_numpy(np.int64), np.zeros(len(self._spans), bool)
