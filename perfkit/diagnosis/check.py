@@ -274,6 +274,4 @@ def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str, agains
 
 def missing(name: str, limit: str, against: str = BASELINE) -> Verdict:
     """Return the verdict on a figure that the budget names and the run does not have."""
-    unknown = dict.fromkeys(("before", "after", *RATIOS), math.nan)
-    row = {"id": name, "label": name, "unit": "", **unknown}
-    return judged(row, limit, ERROR, "the run lacks this figure", against)
+    return Verdict(name, name, "", *(math.nan,) * 5, limit, ERROR, "the run lacks this figure", against)

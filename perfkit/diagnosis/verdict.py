@@ -69,14 +69,6 @@ def attempted(before: Given | None, after: Given, *, peaks: str = "") -> Compari
     return compared(before, after, peaks=peaks)
 
 
-def alike(run: Run, view: Selection) -> Selection:
-    """Return a run with the ranks, GPUs, kernels and families of a choice of another, and without its window.
-
-    What the run does not have is left empty: a kernel can be new.
-    """
-    return Selection(run, view.ranks, view.gpus, None, view.pattern, view.families)
-
-
 def overview(before: Given | None, after: Given) -> pd.DataFrame:
     """Return what is compared: the file, tools, GPUs and length of each run, and what was chosen of it.
 
@@ -297,14 +289,14 @@ def _of_figures(found: Comparison) -> Iterator[Figure]:
 
 
 def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | None:
-    """Return an earlier run with the ranks, GPUs, kernels and families of a choice, as `alike` does.
+    """Return an earlier run with the ranks, GPUs, kernels and families of a choice, and without its window.
 
-    A Selection of it is taken as it is; None where there is none. It is the same object while somebody holds it and
-    nothing but the window of `view` differs.
+    What the run does not have is left empty: a kernel can be new. A Selection of it is taken as it is; None where there
+    is none. It is the same object while somebody holds it and nothing but the window of `view` differs.
     """
     if not isinstance(baseline, Run):
         return baseline
-    made = alike(baseline, view)
+    made = Selection(baseline, view.ranks, view.gpus, None, view.pattern, view.families)
     return _SEEN.setdefault((id(baseline), made.description), made)
 
 
