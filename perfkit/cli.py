@@ -231,7 +231,7 @@ def _described(content: dict[str, Any]) -> str:
 @click.option("--out", type=FILE, required=True, metavar="STORE", help="Store to make or complete.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; one per core if not given, fewer for large files.")
 @click.option("--dask", default="", metavar="ADDRESS", help="Dask scheduler; `local` starts one (needs perfkit[dask]).")
-@click.option("--part", type=options.Parsed("I/N", options.part), default="1/1", help="Part of a job array, as 3/8.")
+@click.option("--part", type=options.PART, default="1/1", help="Part of a job array, as 3/8.")
 @click.option("--rank-regex", default="", help=r"Finds the rank in a path, for example 'report\.(\d+)\.'.")
 def ingest(
     paths: tuple[Path, ...], out: Path, workers: int | None, dask: str, part: tuple[int, int], rank_regex: str
@@ -264,12 +264,7 @@ def ingest(
 @click.option("--baseline", type=FILE, help="An earlier run to compare with.")
 @click.option("--ranks", type=options.NUMBERS, default=(), help="Ranks, for example 0,8; all if not given.")
 @click.option("--gpus", type=options.NUMBERS, default=(), help="CUDA ordinals, for example 0,2; all if not given.")
-@click.option(
-    "--window",
-    type=options.Parsed("start:end", options.window),
-    default=None,
-    help="Part of the recording, for example 5s:7s.",
-)
+@click.option("--window", type=options.WINDOW, help="Part of the recording, for example 5s:7s.")
 @click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks, for the roofline.")
 @click.option("--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?.")
 @click.option(
@@ -431,13 +426,8 @@ def record_torch() -> None:
 
 @record.command("prometheus")
 @click.argument("url")
-@click.option(
-    "--start",
-    type=options.Parsed("time", options.time),
-    required=True,
-    help="For example 2026-01-31T10:00:00Z, or s since 1970.",
-)
-@click.option("--end", type=options.Parsed("time", options.time), help="Now if not given.")
+@click.option("--start", type=options.TIME, required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970.")
+@click.option("--end", type=options.TIME, help="Now if not given.")
 @click.option("--step", type=float, default=15.0, show_default=True, help="Time between two points in s.")
 @click.option("--match", default="", help="Label matchers, for example 'Hostname=~\"node0[12]\"'.")
 @click.option("--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write.")

@@ -94,6 +94,7 @@ def count(text: str) -> float:
 COUNT = Parsed("count", count)
 NUMBERS = Parsed("numbers", numbers)
 WORDS = Parsed("words", lambda text: tuple(word.strip() for word in text.split(",")))
+WINDOW, PART, TIME = Parsed("start:end", window), Parsed("I/N", part), Parsed("time", time)
 
 # What only the user knows, as options of a command by the field of `Job`.
 JOB = (

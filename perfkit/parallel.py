@@ -202,10 +202,8 @@ def _by_dask(work: Callable[[Source], Any], sources: Sequence[Source], address: 
         raise PerfkitError(f"--dask {address}: no scheduler answers ({e}). Start one with `dask scheduler`.") from e
     lost = f"--dask {address}: the scheduler was lost. Run again: what is done is kept."
     try:
-        left, worked_at = (
-            dict(zip(client.map(work, sources, pure=False), range(len(sources)), strict=True)),
-            monotonic(),
-        )
+        left = dict(zip(client.map(work, sources, pure=False), range(len(sources)), strict=True))
+        worked_at = monotonic()
         while left:
             with suppress(TimeoutError):
                 wait(list(left), timeout=ASK_S, return_when="FIRST_COMPLETED")

@@ -30,7 +30,6 @@ LONGEST_LABEL, LONGEST_STEP = 46, 40  # characters
 MOST_ROWS = 30
 WIDEST = 32.0  # an axis that reaches further than this factor shows nothing near 1
 WHOLE = "step time"  # what a bar from 0 shows
-SHADES = {WHOLE: KIND_COLOURS["idle"], **VERDICT_COLOURS}
 REACHED, GAINED, LOST = "reached before", "gained", "lost"
 SHARES = {REACHED: KIND_COLOURS["idle"], GAINED: KIND_COLOURS["computation"], LOST: KIND_COLOURS["communication"]}
 
@@ -214,7 +213,7 @@ def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
     room = alt.Scale(domain=[0, 1.45 * float(drawn["right"].max())], nice=False)
     title = f"{of} ({drawn['symbol'].iloc[0]})"
     place = alt.Y("label:N", title=None, sort=drawn["label"].tolist())
-    shades = colours({of: SHADES[WHOLE], **VERDICT_COLOURS}, {}, drawn["verdict"])
+    shades = colours({of: KIND_COLOURS["idle"], **VERDICT_COLOURS}, {}, drawn["verdict"])
     shade = alt.Color("verdict:N", scale=shades, title=None)
     data = inline(drawn)
     shown = hover(("label", "change"), ("told", of), ("words", "against the run before"), "verdict")

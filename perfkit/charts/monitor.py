@@ -11,13 +11,12 @@ from typing import NamedTuple
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import monitor_lines, ranks, theme
-from perfkit.charts.monitor_lines import COLOURS, GREY, Axes, Frame, when
+from perfkit.charts import monitor_lines, theme
+from perfkit.charts.monitor_lines import COLOURS, GREY, STRIP_UNITS, Axes, Frame, when
 from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, hover, inline, need, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, unit
 from perfkit.tables import METRICS
 
-PANEL_UNITS = {**ranks.UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
 HEIGHT, STRIP = 64, 26  # pixels
 PICTURE = "Lines over time, one for each GPU"
 WHOLE = "The whole time: drag here to zoom into a part of it, click to see all again"
@@ -65,7 +64,7 @@ class Panel(NamedTuple):
     def scale(self) -> Unit:
         """The unit of the axis."""
         metric = str(self.rows["metric"].iloc[0])
-        return unit(self.top, next(ladder for suffix, ladder in PANEL_UNITS.items() if metric.endswith(suffix)))
+        return unit(self.top, next(ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)))
 
     def up(self, axis: alt.Axis | None) -> alt.Y:
         """Return the upward axis, for a share to 100 % or to what cannot be."""

@@ -64,6 +64,7 @@ DETAILS: dict[str, tuple[str, str]] = {  # the colour and the name of each
 }
 DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in DETAILS.items()} for at in (0, 1))
 Size = tuple[int, int | alt.Step]  # width and height, pixels
+Chart = alt.TopLevelMixin  # of one picture or of several
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
 VEGA_LITE = "6.4"

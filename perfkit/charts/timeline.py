@@ -34,14 +34,6 @@ MOST_STEPS, STEP_PIXELS = 100, 48  # more rules would hide what they divide; roo
 GESTURES = "Drag to choose a window, double-click to choose all."
 
 
-class _Unchecked(alt.Chart):
-    """A chart that is drawn again at every choice: checking it against the schema takes longer than all else."""
-
-    def to_dict(self, validate: bool = False, **options: Any) -> dict[str, Any]:
-        """Return the specification."""
-        return super().to_dict(validate=False, **options)
-
-
 def lanes(
     bins: pd.DataFrame, *, title: str = "", steps: pd.DataFrame | None = None, window: tuple[int, int] | None = None
 ) -> alt.LayerChart:
@@ -218,7 +210,7 @@ def _chart(drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, count: int) 
     strength = alt.Opacity("busy:Q", scale=shares, legend=None)
     x = alt.X("start:Q", title=time, axis=axis, scale=alt.Scale(domain=ends, nice=False))
     y = alt.Y("gpu:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.15))
-    chart = _Unchecked(inline(drawn)).mark_rect(color=KIND_COLOURS["computation"], clip=True)
+    chart = alt.Chart(inline(drawn)).mark_rect(color=KIND_COLOURS["computation"], clip=True)
     chart = chart.encode(x, alt.X2("end"), y, strength, tips).add_params(brush)
     strips: alt.Chart = chart.properties(height=max(TALL, min(count * 18, 240)))
     return strips

@@ -30,7 +30,7 @@ from perfkit.diagnosis import (
 from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.evidence import is_amd
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
-from perfkit.diagnosis.framework import gpu_time, stragglers
+from perfkit.diagnosis.framework import gpu_time
 from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
@@ -42,7 +42,7 @@ from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
 __all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "plain", "refusals"]
-__all__ += ["roof", "sampled", "shape_roofline", "stragglers", "together", "unrecorded"]
+__all__ += ["roof", "sampled", "shape_roofline", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",

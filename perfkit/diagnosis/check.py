@@ -116,18 +116,10 @@ def check(
 ) -> Checked:
     """Return the verdicts on a run: against its baseline, and against the limits of a budget.
 
-    Parameters
-    ----------
-    run, baseline, peaks, confidence, seed
-        As in `diagnosis.comparison.compared`; without a baseline only `max` and `min` of the budget are judged.
-    budget
-        A TOML file, see the module, or what `load_budget` returned; none for 5 % on everything.
-
-    Raises
-    ------
-    PerfkitError
-        If baseline and budget are both missing, the runs share nothing, or nothing of them can be judged; ReadError if
-        the budget cannot be used.
+    `run`, `baseline`, `peaks`, `confidence` and `seed` are as in `diagnosis.comparison.compared`; without a baseline
+    only `max` and `min` of the budget are judged. `budget`: a TOML file, see the module, or what `load_budget`
+    returned; none for 5 % on everything. PerfkitError if baseline and budget are both missing, the runs share nothing,
+    or nothing of them can be judged; ReadError if the budget cannot be used.
     """
     limits = budget if isinstance(budget, Budget) else load_budget(budget) if budget else Budget()
     if baseline is None and not limits.figures:
@@ -282,6 +274,4 @@ def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str, agains
 
 def missing(name: str, limit: str, against: str = BASELINE) -> Verdict:
     """Return the verdict on a figure that the budget names and the run does not have."""
-    unknown = dict.fromkeys(("before", "after", *RATIOS), math.nan)
-    row = {"id": name, "label": name, "unit": "", **unknown}
-    return judged(row, limit, ERROR, "the run lacks this figure", against)
+    return Verdict(name, name, "", *(math.nan,) * 5, limit, ERROR, "the run lacks this figure", against)

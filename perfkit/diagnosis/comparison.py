@@ -161,15 +161,9 @@ def compared(
 ) -> Comparison:
     """Return what differs between two runs of one kind, or two groups of repeats.
 
-    Parameters
-    ----------
-    before, after
-        A run, a selection of one, or a sequence of them: repeats of one program. ValueError if there is none,
-        PerfkitError if the two share nothing that could be compared.
-    confidence, seed, matters
-        As in `analysis.compare.steps`.
-    tolerance
-        As in `analysis.compare.figures`, for what has no interval.
+    `before`, `after`: a run, a selection of one, or a sequence of them: repeats of one program. `confidence`, `seed`
+    and `matters` are as in `analysis.compare.steps`; `tolerance`, as in `analysis.compare.figures`, is for what has no
+    interval. ValueError if there is no run, PerfkitError if the two share nothing that could be compared.
     """
     old, new = side("before", before), side("after", after)
     shared = common(old, new)
@@ -215,9 +209,7 @@ def nothing(refusal: Refusal) -> Comparison:
         paths_metric="",
         samples=compare.COMPARED_SAMPLES.empty(),
         confidence="low",
-        cautions=(),
         refusals=(refusal,),
-        repeats=(0, 0),
     )
 
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import hardware
 from perfkit.analysis import causes, communication, flops, host, memory, operators, steps, timeline
@@ -34,7 +33,7 @@ from perfkit.diagnosis.timeline import idle_gaps as gaps_of
 from perfkit.errors import PerfkitError
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
-from perfkit.tables import API_CALLS, COLLECTIVES
+from perfkit.tables import API_CALLS
 
 # Peaks by the type of an operator's inputs; fp32 may run as TF32, whose peak is then the bound.
 PRECISIONS = {
@@ -50,7 +49,6 @@ FORWARD = re.compile(
     r"aten::(?:linear|conv[123]d|(?:layer|group|batch)_norm|scaled_dot_product_attention|gelu|silu|relu_?|dropout_?|embedding)"
 )
 PLACE = ["rank", "process", "thread"]
-Bool = NDArray[np.bool_]
 NOTABLE = 0.1
 IN_OPS = "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps"
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
@@ -265,15 +263,6 @@ def _collectives(view: Selection) -> Iterator[Figure]:
         )
         value = float(largest["bus_bytes_per_s"])
         yield Figure("bus_bytes_per_s", "Bus bandwidth", value, "bytes/s", definition, "communication.summary")
-
-
-def stragglers(view: Selection) -> pd.DataFrame:
-    """Return `communication.stragglers` of a selection; empty where the ranks never met, as with clocks apart."""
-    on_one_clock = view.framework.run.is_on_one_clock
-    try:
-        return communication.stragglers(view.framework.collectives if on_one_clock else COLLECTIVES.empty())
-    except PerfkitError:
-        return communication.stragglers(COLLECTIVES.empty())
 
 
 def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from perfkit.analysis.causes import DETAILS
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.framework import avoidable, synchronisations
+from perfkit.diagnosis.framework import AT_MOST, avoidable, synchronisations
 from perfkit.diagnosis.replayed import PAUSE_NS, saving, uncapturable
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
@@ -47,7 +47,6 @@ PAUSES = {
 }
 # of the idle time after waits: where a replay without them saves less, what follows them holds the GPU up
 HELD_UP = 0.1
-AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
 
 
 def launch_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

@@ -258,8 +258,7 @@ def share(view: Selection, *, peaks: str = "") -> Share:
 
     The table is `analysis.efficiency.reported_mfu` of the medians over the iterations. A share above 1 is refused.
     """
-    readings = _readings(view)
-    medians = readings[_is_chosen(readings, view)].groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
+    medians = _medians(view)[0].groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
     found = machine(view, peaks=peaks)
     if found.peaks is None or not found.precision:
         return Share(None, found.why or f"perfkit knows no 16-bit tensor peak of {found.name}")

@@ -30,10 +30,8 @@ from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
-LOADING, ONE_WORKER = (
-    whatif.Host(factor=0.0),
-    whatif.Host(workers=1),
-)  # no loading at all; loading ahead, as slow as now
+LOADING = whatif.Host(factor=0.0)  # no loading at all
+ONE_WORKER = whatif.Host(workers=1)  # loading ahead, as slow as now
 # By the name of the change in a rule: what is replayed, in words, and how.
 CHANGES: dict[str, tuple[str, Change]] = {
     "loading": ("data loading hidden", LOADING),

@@ -100,10 +100,8 @@ def system_figures(view: Selection) -> dict[str, Figure]:
     found, span = busy(view), span_ns(view)
     made: list[Figure] = []
     if span:
-        source, of = (
-            "KERNELS, COPIES; timeline.busy",
-            "window, or from the first to the last operation of a rank's GPUs",
-        )
+        source = "KERNELS, COPIES; timeline.busy"
+        of = "window, or from the first to the last operation of a rank's GPUs"
         if isinstance(view.measured, dict):
             of = "from the first to the last operation of all ranks, of each rank the part that it recorded"
         elif view.window is None and len(found["rank"].unique()) > 1:

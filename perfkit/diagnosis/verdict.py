@@ -69,14 +69,6 @@ def attempted(before: Given | None, after: Given, *, peaks: str = "") -> Compari
     return compared(before, after, peaks=peaks)
 
 
-def alike(run: Run, view: Selection) -> Selection:
-    """Return a run with the ranks, GPUs, kernels and families of a choice of another, and without its window.
-
-    What the run does not have is left empty: a kernel can be new.
-    """
-    return Selection(run, view.ranks, view.gpus, None, view.pattern, view.families)
-
-
 def overview(before: Given | None, after: Given) -> pd.DataFrame:
     """Return what is compared: the file, tools, GPUs and length of each run, and what was chosen of it.
 
@@ -256,10 +248,9 @@ def _of_steps(found: Comparison) -> Iterator[Figure]:
     """Yield the median step of both runs, and their ratio with its interval."""
     for row in found.steps.head(1).to_dict("records"):
         source, of = "RANGES, KERNELS; compare.steps", "of the steady steps"
-        yield Figure(
-            "compare_step_before_ns", "Median step before", row["before_ns"], "ns", f"median {of} before", source
-        )
-        yield Figure("compare_step_after_ns", "Median step after", row["after_ns"], "ns", f"median {of} after", source)
+        for which in SIDES:
+            id, value, definition = f"compare_step_{which}_ns", row[f"{which}_ns"], f"median {of} {which}"
+            yield Figure(id, f"Median step {which}", value, "ns", definition, source)
         ratio = f"median {of} after / before"
         yield Figure("compare_step_frac", "Median step, after / before", row["ratio"], "1", ratio, source)
         ends = (("low", "Lower", row["ratio_low"]), ("high", "Upper", row["ratio_high"]))
@@ -298,14 +289,14 @@ def _of_figures(found: Comparison) -> Iterator[Figure]:
 
 
 def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | None:
-    """Return an earlier run with the ranks, GPUs, kernels and families of a choice, as `alike` does.
+    """Return an earlier run with the ranks, GPUs, kernels and families of a choice, and without its window.
 
-    A Selection of it is taken as it is; None where there is none. It is the same object while somebody holds it and
-    nothing but the window of `view` differs.
+    What the run does not have is left empty: a kernel can be new. A Selection of it is taken as it is; None where there
+    is none. It is the same object while somebody holds it and nothing but the window of `view` differs.
     """
     if not isinstance(baseline, Run):
         return baseline
-    made = alike(baseline, view)
+    made = Selection(baseline, view.ranks, view.gpus, None, view.pattern, view.families)
     return _SEEN.setdefault((id(baseline), made.description), made)
 
 

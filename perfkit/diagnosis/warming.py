@@ -115,9 +115,8 @@ def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series)
     gaps = idle_gaps(view)
     if gaps is None:
         return 0
-    begin, length, of = (gaps[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns", "rank"))
     inside = union(*(column.to_numpy(np.int64) for column in (start, end, rank)))
-    both = intersect(union(begin, begin + length, of), inside)
+    both = intersect(union(*ends(gaps), gaps["rank"].to_numpy(np.int64)), inside)
     return int((both.end - both.start).sum())
 
 

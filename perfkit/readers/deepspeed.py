@@ -30,8 +30,6 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import capture_table, content, lines
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
-
 VERSION = 3
 KIND = "training"
 LARGEST = 4 * 10**9

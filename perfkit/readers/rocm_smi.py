@@ -21,8 +21,6 @@ from perfkit.format import printable
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import capture_table, content, devices_table, head, line_of, writable
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
-
 VERSION = 2
 KIND = "monitor"
 LARGEST = 4 * 10**9

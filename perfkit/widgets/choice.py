@@ -16,7 +16,6 @@ import os
 import shlex
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -36,6 +35,7 @@ from perfkit.discovery import discovered
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import printable
 from perfkit.names.families import FAMILIES, family
+from perfkit.readers.text import put
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 from perfkit.widgets.live import is_watched
@@ -89,6 +89,7 @@ class Offer:
 
 
 LONGEST_CHOICE = 100_000  # bytes that are read
+CHOICE, LANES = ".json", ".lanes"  # how the names of the files end in which a choice, and arranged lanes are stored
 # What a choice consists of, and of what each part is a list; `kernels` is one text.
 FIELDS: dict[str, type] = {"ranks": int, "gpus": int, "window": int, "kernels": str, "families": str}
 CHOICES = list(FIELDS)
@@ -132,7 +133,7 @@ class Explorer(traitlets.HasTraits):
         self._begin(start)
         self.arranged = last_lanes(self.run)
         self.observe(self._changed, CHOICES)
-        self.observe(lambda change: store_lanes(self.run, change["new"]), "arranged")
+        self.observe(lambda change: store(self.run, change["new"], LANES), "arranged")
         from perfkit.widgets.page import Page
 
         self.view = Page(self, show)
@@ -239,7 +240,7 @@ class Explorer(traitlets.HasTraits):
             return
         self._settle()
         if self.selection is not None:
-            store_choice(self.run, self.parameters)
+            store(self.run, self.parameters)
 
     def _settle(self) -> None:
         self._settled = self.parameters
@@ -351,53 +352,45 @@ def _literal(value: object) -> str:
 
 def last_choice(run: Run) -> dict[str, Any]:
     """Return the last choice of a run; empty if none is stored with every field, no other, and values of its type."""
-    place = _place(run)
-    if place is None:
-        return {}
-    try:
-        content = json.loads(cache.content(place, LONGEST_CHOICE))
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(content, dict) or set(content) != set(FIELDS) or not isinstance(content["kernels"], str):
+    content = _stored(run)
+    if set(content) != set(FIELDS) or not isinstance(content["kernels"], str):
         return {}
     lists = {name: values for name, values in content.items() if name != "kernels"}
     is_legal = all(isinstance(v, list) and all(type(one) is FIELDS[name] for one in v) for name, v in lists.items())
     return content if is_legal else {}
 
 
-def store_choice(run: Run, chosen: dict[str, Any]) -> None:
-    """Store a choice as the last one of a run."""
-    place = _place(run)
-    if place is not None:
-        _write(place, json.dumps(chosen).encode())
-
-
 def last_lanes(run: Run) -> dict[str, list[str]]:
     """Return how the lanes of a run's timeline were arranged last; empty if nothing is stored that is like it."""
-    place = _place(run)
-    try:
-        content = json.loads(cache.content(place.with_suffix(".lanes"), LONGEST_CHOICE)) if place else {}
-    except (ValueError, RecursionError):
-        return {}
-    is_like = isinstance(content, dict) and all(isinstance(v, list) for v in content.values())
+    content = _stored(run, LANES)
+    is_like = all(isinstance(v, list) for v in content.values())
     return {name: [str(one) for one in content.get(name, [])] for name in ARRANGED} if content and is_like else {}
 
 
-def store_lanes(run: Run, arranged: dict[str, Any]) -> None:
-    """Store how the lanes of a run's timeline are arranged."""
-    place = _place(run)
-    if place is not None:
-        _write(place.with_suffix(".lanes"), json.dumps(arranged).encode())
+def store(run: Run, content: dict[str, Any], suffix: str = CHOICE) -> None:
+    """Store a choice as the last one of a run, or, with LANES, how the lanes of its timeline are arranged."""
+    if place := _place(run, suffix):
+        _write(place, json.dumps(content).encode())
 
 
-def _place(run: Run) -> Path | None:
-    """Return the file of a run's choice; None where nothing is stored, or the run lies in no file."""
+def _stored(run: Run, suffix: str = CHOICE) -> dict[str, Any]:
+    """Return what was stored of a run; empty where that is nothing, or no object."""
+    place = _place(run, suffix)
+    try:
+        content = json.loads(cache.content(place, LONGEST_CHOICE)) if place else {}
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _place(run: Run, suffix: str) -> Path | None:
+    """Return the file of what is stored of a run; None where nothing is stored, or the run lies in no file."""
     paths = [profile.path for profile in run.profiles]
     folder = _own_folder()
     if folder is None or not paths or not all(path.exists() for path in paths):
         return None
     key = json.dumps(sorted(str(path.resolve()) for path in paths))
-    return folder / "choices" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    return folder / "choices" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}{suffix}"
 
 
 def _own_folder() -> Path | None:
@@ -420,10 +413,4 @@ def _write(target: Path, content: bytes) -> None:
         target.parents[2].mkdir(parents=True, exist_ok=True)
         for folder in (target.parents[1], target.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
-            file.write(content)
-        try:
-            os.replace(file.name, target)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        put(target, content)

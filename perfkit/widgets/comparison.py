@@ -123,7 +123,8 @@ class _Comparing:
         both = self._comparison(view)
         if self._part in PARTS:
             return made(self._part, both)
-        runs = [overview(self._earlier, view), uncompared(both)]
+        of_runs = charts.tables.show(verdict.overview(self._earlier, view), caption="The two runs")
+        runs = [of_runs, uncompared(both)]
         if self._part == RUNS:
             return runs
         sentence = verdict.sentence(both) or "Neither run holds figures to compare."
@@ -187,11 +188,6 @@ def made(name: str, both: Comparison) -> list[Part]:
     about = (part.question, verdict.QUESTION)
     why = next((refusal.reason for refusal in both.refusals if refusal.question in about), "neither run has any")
     return [f"No {part.what} to compare: {why}."]
-
-
-def overview(before: Selection | None, view: Selection) -> Part:
-    """Return a table of the two runs: files, tools, GPUs, length, and what was chosen of them."""
-    return charts.tables.show(verdict.overview(before, view), caption="The two runs")
 
 
 def uncompared(both: Comparison) -> Part:

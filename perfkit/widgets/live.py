@@ -13,7 +13,7 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import ipywidgets
@@ -29,7 +29,7 @@ from perfkit.analysis.monitoring.alignment import bins
 from perfkit.analysis.operators.totals import Operators
 from perfkit.charts import monitor, monitor_lines, tables
 from perfkit.charts.tables import Searchable
-from perfkit.charts.theme import MIME, follow_cells, following
+from perfkit.charts.theme import MIME, Chart, follow_cells, following
 from perfkit.diagnosis.timeline import every_gap, explained
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
@@ -125,13 +125,6 @@ SECOND = 1_000_000_000
 TICK, BINS, STILL_BINS = 1.0, 120, 300  # s of the clock; bins of a log
 SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
 LONGEST_NAME, LONGEST_PROBLEM = 60, 400  # characters
-
-
-class Chart(Protocol):
-    """A chart of `perfkit.charts`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return its specification."""
 
 
 Part = Chart | Table | str
@@ -488,11 +481,7 @@ def live_monitor(source: str | Path) -> LiveMonitor | monitor_lines.Still:
     `source` is the path of a log, or of a folder. Raises ReadError if nothing is there, or no reader can read it.
     """
     path = Path(source)
-    if is_watched() and is_growing(path):
+    is_growing = path.is_file() and time.time() - path.stat().st_mtime < FRESH
+    if is_watched() and is_growing:
         return LiveMonitor(Log(path))
     return monitor.dashboard(bins(load(path).samples, bins=STILL_BINS))
-
-
-def is_growing(path: Path) -> bool:
-    """Return whether a file was changed just now, so that more lines are likely to follow."""
-    return path.is_file() and time.time() - path.stat().st_mtime < FRESH

@@ -148,13 +148,11 @@ class Steps:
         self.number = ipywidgets.BoundedIntText(
             description="step", tooltip="Number of the iteration, from 0", layout={"width": "170px"}
         )
-        self.button = ipywidgets.Button(
-            description="Find steps", tooltip="Find the iterations of the program", layout={"width": "auto"}
-        )
+        about = "Find the iterations of the program"
+        self.button = _button("Find steps", about, "", lambda _: self._jump() if self._is_known else self._find())
         self.said = ipywidgets.HTML()
         self.view = ipywidgets.HBox([self.number, self.button, self.said], layout={"flex_flow": "row wrap"})
         self._is_known = False
-        self.button.on_click(lambda _: self._jump() if self._is_known else self._find())
         self.number.observe(lambda _: self._jump(), "value")
         run = explorer.run
         if run.kernels.empty and run.ranges.empty:
@@ -230,7 +228,8 @@ class Overview:
         many = max(LEAST, min(BINS, MOST_ROWS // len(lanes.devices)))
         bins = lanes.busy(bins=1).iloc[:0] if asked is None else lanes.busy(bins=many, **asked)
         span = (self.axis.start, self.axis.end)
-        spec: dict[str, Any] = timeline.activity(bins, span=span, width="container").to_dict()
+        # Not checked against Altair's schema, which takes longer than all else: it is drawn again at every choice.
+        spec: dict[str, Any] = timeline.activity(bins, span=span, width="container").to_dict(validate=False)
         lines = dict.fromkeys(("domainColor", "tickColor"), "#888888")  # on the canvas: the page's colour may change
         ink = dict.fromkeys(("labelColor", "titleColor"), "currentColor") | lines
         title = {"color": "currentColor", "subtitleColor": "currentColor"}
@@ -240,7 +239,6 @@ class Overview:
         return {**spec, "usermeta": {"embedOptions": look | patch}}
 
     def _brushed(self, change: Any) -> None:
-        """Set the window to the brush."""
         edges, window = change["new"], self.explorer.window
         self.explorer.window = self.axis.chosen(edges, window) if edges else ()
 
@@ -266,16 +264,11 @@ class Reporting:
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
-        self.button = ipywidgets.Button(
-            description="Report this window",
-            tooltip="Run all notebooks on the present choice and write one page, in the background",
-            icon="file-text",
-            layout={"width": "auto"},
-        )
+        about = "Run all notebooks on the present choice and write one page, in the background"
+        self.button = _button("Report this window", about, "file-text", self.start)
         self.status, self.link = ipywidgets.HTML(), ipywidgets.Output()
         self.view = ipywidgets.VBox([self.status, self.link])
         self.thread: Thread | None = None
-        self.button.on_click(self.start)
         explorer.observe(self._allow, "selection")
         self._allow()
 

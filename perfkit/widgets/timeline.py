@@ -1,17 +1,19 @@
 """The timeline of an explorer: gestures become its window, a click shows what is known, a search marks and jumps."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from html import escape
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import numpy as np
 import pandas as pd
 
 from perfkit.analysis.intervals import Window
-from perfkit.analysis.lanes import Lanes, Launching
+from perfkit.analysis.lanes import Launching
 from perfkit.charts.detail import (
     BINS,
     CLICKED,
@@ -57,24 +59,8 @@ from perfkit.widgets.timeline_data import (
 )
 from perfkit.widgets.timeline_search import Dossiers, copied, launched
 
-
-class Chooser(Protocol):
-    """What of `perfkit.widgets.choice.Explorer` the timeline uses."""
-
-    run: Run
-    lanes: Lanes
-    window: tuple[int, ...]
-    selection: Selection | None
-    problem: str
-    kernels: str
-    arranged: dict[str, Any]
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """The iterations."""
-
-    def observe(self, handler: Callable[[Any], None], names: Sequence[str]) -> None:
-        """Call the handler when one of the traits changes."""
+if TYPE_CHECKING:
+    from perfkit.widgets.choice import Explorer
 
 
 MOST = 2_000  # operations drawn one by one
@@ -84,16 +70,16 @@ MOST_GROUPS = 80  # GPUs
 SHARED = "A lane of several streams shows computation, and above it what works beyond it. Click ▸ to see each stream."
 NONE = "no operation"
 NO_CALL = Launching(API_CALLS.empty())
-BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Chooser], pd.DataFrame]]] = {
-    ON_GPU: (timeline_data.on_gpus, lambda chooser: _projected(chooser.run)),
-    "copies": (timeline_data.copies, lambda chooser: chooser.run.copies),
-    "API calls": (timeline_data.calls, lambda chooser: chooser.run.api_calls),
-    "NVTX ranges": (timeline_data.ranges, lambda chooser: chooser.run.ranges),
-    "operators": (timeline_data.operators, lambda chooser: chooser.run.ops),
-    "Python": (timeline_data.python_calls, lambda chooser: chooser.run.python_calls),
-    "OS calls": (timeline_data.os_calls, lambda chooser: chooser.run.os_calls),
-    "collectives": (timeline_data.collectives, lambda chooser: chooser.run.collectives),
-    "steps": (timeline_data.steps, lambda chooser: chooser.steps),
+BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Explorer], pd.DataFrame]]] = {
+    ON_GPU: (timeline_data.on_gpus, lambda explorer: _projected(explorer.run)),
+    "copies": (timeline_data.copies, lambda explorer: explorer.run.copies),
+    "API calls": (timeline_data.calls, lambda explorer: explorer.run.api_calls),
+    "NVTX ranges": (timeline_data.ranges, lambda explorer: explorer.run.ranges),
+    "operators": (timeline_data.operators, lambda explorer: explorer.run.ops),
+    "Python": (timeline_data.python_calls, lambda explorer: explorer.run.python_calls),
+    "OS calls": (timeline_data.os_calls, lambda explorer: explorer.run.os_calls),
+    "collectives": (timeline_data.collectives, lambda explorer: explorer.run.collectives),
+    "steps": (timeline_data.steps, lambda explorer: explorer.steps),
 }
 SWITCHES = (*BESIDE, *LINED)
 
@@ -105,8 +91,8 @@ def _projected(run: Run) -> pd.DataFrame:
 class Levels:
     """The parts of the picture of a run, sorted when first asked for; `is_lacking` until `changed` is called."""
 
-    def __init__(self, chooser: Chooser, changed: Callable[[], None]) -> None:
-        self._chooser, self.run, self.lanes, self._changed = chooser, chooser.run, chooser.lanes, changed
+    def __init__(self, explorer: Explorer, changed: Callable[[], None]) -> None:
+        self._explorer, self.run, self.lanes, self._changed = explorer, explorer.run, explorer.lanes, changed
         self.is_large = len(self.run.kernels) > MANY
         self._launching = Later(lambda: Launching(self.run.api_calls))
         self._sources = {name: Later(partial(self._sorted, name)) for name in BESIDE}
@@ -123,7 +109,7 @@ class Levels:
 
     def _sorted(self, name: str) -> Source:
         lanes_of, table = BESIDE[name]
-        return lanes_of(table(self._chooser))
+        return lanes_of(table(self._explorer))
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""
@@ -243,7 +229,7 @@ LONGEST = 60  # characters of a name in a caption
 class Zoomable:
     """The timeline of an explorer; `view` holds the switches of lanes, the picture, and what was clicked."""
 
-    def __init__(self, explorer: Chooser) -> None:
+    def __init__(self, explorer: Explorer) -> None:
         self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)
         self._dossier: Later[pd.DataFrame] | None = None  # of the kernel clicked last
         self._awaited: dict[str, Any] = {}  # what was clicked before what is known of it was read
@@ -466,7 +452,6 @@ class Zoomable:
         self._mark(problem or (timeline_search.counted(self._found) if self._found else ""))
 
     def _mark(self, said: str | None = None) -> None:
-        """Mark the matches in what is drawn."""
         told = {"said": self.picture.found.get("said", "") if said is None else said, "text": self._asked}
         if self._found:
             ids, hit = self._spans["id"].fillna(-(2**40)).to_numpy(np.int64), np.zeros(len(self._spans), bool)
@@ -495,6 +480,6 @@ class Zoomable:
         self.picture.chosen = {"start": first - self.whole[0], "took": last - first, "name": "match", "id": None}
 
 
-def zoomable(explorer: Chooser) -> Zoomable:
+def zoomable(explorer: Explorer) -> Zoomable:
     """Return the timeline of an explorer, which sets its window; many operations are drawn as busy shares of bins."""
     return Zoomable(explorer)

@@ -127,10 +127,7 @@ def part(source: Source, seen: Selection, window: Window, *, most: int = MOST_RO
 
 def _busiest(source: Source, seen: Selection) -> tuple[Int, str]:
     """Return the lanes of the chosen ranks and GPUs with the most time, ascending, and what is left out."""
-    is_chosen = np.ones(len(source.lanes), bool)
-    for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
-        if len(chosen) and column in source.lanes:
-            is_chosen &= source.lanes[column].isin(chosen).to_numpy()
+    is_chosen = source.lanes.index.isin(chosen(source.lanes, seen).index)
     time = source.spans.total.reshape(len(is_chosen), len(source.kinds)).sum(axis=1)
     order = np.argsort(-time, kind="stable")
     order = order[is_chosen[order]]
@@ -268,9 +265,9 @@ def explained(parts: Sequence[Part]) -> list[str]:
 
 
 def chosen(frame: pd.DataFrame, seen: Selection) -> pd.DataFrame:
-    """Return the rows of the chosen ranks and GPUs."""
+    """Return the rows of the chosen ranks and, where the frame tells it, GPUs."""
     for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
-        frame = frame[frame[column].isin(chosen)] if len(chosen) else frame
+        frame = frame[frame[column].isin(chosen)] if len(chosen) and column in frame else frame
     return frame
 
 

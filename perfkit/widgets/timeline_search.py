@@ -26,7 +26,8 @@ LAUNCH += ["in_graph", "correlation"]
 COPY = ["direction", "gpu", "stream", "starts_at", "dur_ns", "bytes", "bytes_per_s", "src_memory", "dst_memory"]
 COPY += ["correlation"]
 CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
-TABLES = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS")  # that are searched
+# The tables that are searched, and what their rows are called.
+TABLES = {"KERNELS": "kernels", "COPIES": "copies", "RANGES": "ranges", "API_CALLS": "CUDA calls", "OPS": "operators"}
 LIMIT = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\b")
 WITHIN = re.compile(r"(?:^|\s)in\s+(\S.*)$")
 TIME = ["start_ns", "dur_ns"]
@@ -112,14 +113,7 @@ def matches(run: Run, asked: Query, seen: Selection, launching: Launching | None
 
 def counted(found: Matches) -> str:
     """Return how many rows of which table match, and how long they take together."""
-    names = {
-        "KERNELS": "kernels",
-        "COPIES": "copies",
-        "RANGES": "ranges",
-        "API_CALLS": "CUDA calls",
-        "OPS": "operators",
-    }
-    parts = [f"{len(rows):,} {names[table]}" for table, rows in found.rows.items() if len(rows)]
+    parts = [f"{len(rows):,} {TABLES[table]}" for table, rows in found.rows.items() if len(rows)]
     total = duration(float(found.dur.sum()))
     return f"{len(found.start):,} matches ({', '.join(parts)}), {total} added up" if parts else "no match"
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,19 +73,6 @@ class Workload(NamedTuple):
 
 SOON_NS, MUCH_FLOPS = 1_000, 1_000_000  # no device does so much in so little: a call alone takes longer
 REMEDY = "Time whole steps, by events on a GPU, and compare the name of the device with that of the peaks."
-
-
-class Clock(Protocol):
-    """Marks moments on a device."""
-
-    def mark(self) -> Any:
-        """Mark the moment when all that was asked for is done."""
-
-    def between_ns(self, first: Any, then: Any) -> float:
-        """Return the time between two marks, after `finish`."""
-
-    def finish(self) -> None:
-        """Wait until all that was asked for is done."""
 
 
 class Times(NamedTuple):
@@ -294,12 +281,12 @@ def _described(plan: Plan, used: Device) -> Row:
     }
 
 
-def clock(torch: Any, kind: str) -> Clock:
+def clock(torch: Any, kind: str) -> CpuClock | GpuClock:
     """Return what takes the time on a device of this kind: cuda or cpu."""
     return GpuClock(torch.cuda) if kind == "cuda" else CpuClock()
 
 
-def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on: Clock) -> Times:
+def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on: CpuClock | GpuClock) -> Times:
     """Return the times of steps, each with the next batch; nothing waits for the GPU between them."""
     waits, marks = [], []
     on.finish()

@@ -35,7 +35,6 @@ FEWEST_BLOCKS, MOST_BLOCKS = 4, 512
 MOST_ALIKE = 0.97  # autocorrelation; beyond it no block of a finite series is long enough
 BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
 CHANGED, UNTESTED, NEW, GONE, SMALL = "changed", "changed, not tested", "new", "gone", "too small to matter"
-VERDICTS = (BETTER, WORSE, SMALL, UNSEEN, UNKNOWN, CHANGED, UNTESTED, NEW, GONE)
 LITTLE = {BETTER: SMALL, WORSE: SMALL}  # the verdict on a difference below what matters of a step; else UNSEEN
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known

@@ -35,8 +35,6 @@ from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.dcgm import fields, forms
 from perfkit.readers.text import by_number, capture_table, content, devices_table, head, put, samples_table
 
-__all__ = ["KIND", "VERSION", "fetch", "read", "sniff"]
-
 VERSION = 5
 KIND = "monitor"
 LARGEST = 4 * 10**9

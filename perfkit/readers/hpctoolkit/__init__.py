@@ -36,8 +36,6 @@ from perfkit.readers.hpctoolkit.files import (
 )
 from perfkit.readers.text import capture_table, category, head
 
-__all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
-
 VERSION = 3
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named

@@ -17,19 +17,9 @@ EXECUTION = 2  # a scope that adds up all that is called from a context
 SUM, AS_IT_IS = 0, "$$"  # how a summary combines the threads, and what it does to each value before
 COPIED = 1
 UNKNOWN = "<unknown function>"
-UNITS = {
-    "sec": ("s", 1.0),
-    "s": ("s", 1.0),
-    "msec": ("s", 1e-3),
-    "ms": ("s", 1e-3),
-    "usec": ("s", 1e-6),
-    "us": ("s", 1e-6),
-    "nsec": ("s", 1e-9),
-    "ns": ("s", 1e-9),
-    "b": ("bytes", 1.0),
-    "bytes": ("bytes", 1.0),
-    "cyc": ("cycles", 1.0),
-}
+_PREFIXES = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+UNITS = {f"{prefix}{name}": ("s", factor) for prefix, factor in _PREFIXES.items() for name in ("sec", "s")}
+UNITS |= {"b": ("bytes", 1.0), "bytes": ("bytes", 1.0), "cyc": ("cycles", 1.0)}
 COUNTED = ((r"GINS\b", "instructions"), (r"GCYCLES\b", "cycles"), (r"GSAMP:(TOT|EXP|DRP)$", "samples"))
 
 

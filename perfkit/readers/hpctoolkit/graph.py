@@ -22,7 +22,6 @@ from perfkit.tables import CALL_METRICS, CALLTREE
 
 FIRST = ("CPUTIME", "GPUOP")  # what a call path is looked at by, where it was measured
 NS_PER_S = 1_000_000_000
-Floats = NDArray[np.float64]
 AS_FRAME = str.maketrans({";": ":", "\n": " ", "\r": " "})  # what separates frames and stacks of a flame graph
 
 

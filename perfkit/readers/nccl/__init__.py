@@ -31,8 +31,6 @@ from perfkit.readers.nccl.log import (
 )
 from perfkit.readers.text import capture_table, content, devices_table, head
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
-
 VERSION = 6
 KIND = "network"
 LARGEST = 4 * 10**9

@@ -179,11 +179,8 @@ class _Reading:
 def implied_ranks(rows: Sequence[Row], collective: str | None) -> int | None:
     """Return the number of ranks that bus over algorithm bandwidth tell, None where they fit none or several.
 
-    Both are printed with two digits, so each row allows a range of numbers: what is left of all ranges must be one.
-
-    References
-    ----------
-    NVIDIA/nccl-tests, doc/PERFORMANCE.md: the factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted.
+    Both are printed with two digits, so each row allows a range of numbers: what is left of all ranges must be one. The
+    factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     most = 2.0 if collective == "all_reduce" else 1.0 if collective in PARTED else 0.0
     low, high = 1.0, float("inf")

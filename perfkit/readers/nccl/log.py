@@ -8,25 +8,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.readers.text import lines
 
 # In this order: the letters of a test's or a call's name that tell the operation.
-NAMES = {
-    "reducescatter": "reduce_scatter",
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-    "broadcast": "broadcast",
-    "bcast": "broadcast",
-    "gather": "gather",
-    "scatter": "scatter",
-    "reduce": "reduce",
-}
+JOINED = ("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "send_recv")
+NAMES = {name.replace("_", ""): name for name in JOINED}
+NAMES |= {"broadcast": "broadcast", "bcast": "broadcast", "gather": "gather", "scatter": "scatter", "reduce": "reduce"}
 # ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h; src/common.cu there).
 DTYPES = (
     *(("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8)),
@@ -70,7 +61,7 @@ _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
     r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks (\d{1,9}))?"
-    r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (START|COMPLETE))?"
+    r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (?:START|COMPLETE))?"
 )
 _NETWORK = re.compile(r"Using network (.+)")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
@@ -142,7 +133,6 @@ class Facts:
     versions: dict[str, None] = field(default_factory=dict)
     members: dict[tuple[tuple[str, int, int], str], Member] = field(default_factory=dict)
     communicators: dict[str, None] = field(default_factory=dict)
-    complete: int = 0
     nodes: dict[int, None] = field(default_factory=dict)
     local_ranks: dict[int, None] = field(default_factory=dict)
     networks: dict[str, None] = field(default_factory=dict)
@@ -195,14 +185,9 @@ def decode(text: bytes) -> str:
 
 
 def read_log(text: str, path: Path) -> Log:
-    """Return the lines of the log at `path`, without the last one if the file ends in its middle."""
-    whole, notes = lines(text, path)
-    return replace(split_lines(whole), notes=notes)
-
-
-def split_lines(printed: list[str]) -> Log:
-    """Return what NCCL wrote and what the program wrote, each in its order."""
-    log = Log([], [], 0)
+    """Return what NCCL wrote and what the program wrote, each in its order, without a last line that is cut."""
+    printed, notes = lines(text, path)
+    log = Log([], [], 0, notes)
     at: list[int] = []
     interleaved = 0
     for number, text in enumerate(printed, 1):
@@ -276,9 +261,8 @@ def _take(facts: Facts, line: Said) -> None:
     elif paths := _PATHS.match(text):
         facts.paths[paths[1], paths[2]] = None
     elif comm := _COMM.search(text):
-        pointer, rank, ranks, nodes, local, name, done = comm.groups()
+        pointer, rank, ranks, nodes, local, name = comm.groups()
         facts.members[line.process, pointer] = Member(int(rank), int(ranks))
-        facts.complete += done == "COMPLETE"
         if name:
             facts.communicators[name] = None
         if nodes:
@@ -418,20 +402,14 @@ def operation(name: str) -> str | None:
     return next((canonical for part, canonical in NAMES.items() if part in letters), None)
 
 
-def algorithm(word: str) -> str | None:
-    """Return an algorithm, given by name or number, as COLLECTIVES spells it."""
-    return _named(word, ALGORITHMS)
-
-
-def protocol(word: str) -> str | None:
-    """Return a protocol, given by name or number, as COLLECTIVES spells it."""
-    return _named(word, PROTOCOLS)
-
-
 def _named(word: str, names: tuple[str, ...]) -> str | None:
+    """Return an algorithm or a protocol, given by name or number, as COLLECTIVES spells it."""
     if word.isdecimal():
         return names[int(word)] if int(word) < len(names) else None
     return next((name for name in names if name.replace("_", "") == word or name.upper() == word.upper()), None)
+
+
+algorithm, protocol = (partial(_named, names=names) for names in (ALGORITHMS, PROTOCOLS))
 
 
 def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:

@@ -33,7 +33,6 @@ from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
 from perfkit.readers.ncu.tables import Launch, Report, Rule, whole
 from perfkit.readers.text import capture_table
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
 VERSION = 2
 KIND = "counters"
 LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
@@ -112,7 +111,6 @@ class _Answer(msgspec.Struct):
 
 
 def _read_report(path: Path) -> Report:
-    """Return what a report holds."""
     version, announced = _container(path)
     answer = _answer(path)
     if answer.problem == "module":

@@ -26,8 +26,6 @@ from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
 from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
 from perfkit.readers.text import capture_table, devices_table, head, nullable, samples_table, utf8
 
-__all__ = ["KIND", "QUERY", "VERSION", "read", "refused", "sniff"]
-
 VERSION = 3
 KIND = "monitor"
 LARGEST = 4 * 10**9
@@ -117,7 +115,6 @@ def _first(start: bytes) -> str:
 
 
 def _filled(log: fields.Log) -> Profile:
-    """Return the profile of a log."""
     _check_times(log)
     try:
         values, absent = _metrics(log)

@@ -7,8 +7,7 @@ AMD GPUs, plain and gzip, also as rewritten by other programs (minified, keys in
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -50,7 +49,7 @@ class Reading:
         self.left_out: Counter[str] = Counter()
         self.header = Header()
         self.misdated = 0
-        with _explained(path):
+        try:
             for events in self.source.blocks():
                 # The complete events by category, and the memory events among the instants.
                 groups: defaultdict[str, list[Event]] = defaultdict(list)
@@ -63,6 +62,10 @@ class Reading:
                     self._add(category, some)
             keys = {key: value for key, value in self.source.header.items() if value is not None}
             self.header = msgspec.convert(keys, Header)
+        except UNREADABLE as e:
+            raise ReadError(
+                f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or record it again."
+            ) from e
         self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
         if not self.extents and not self.source.finished:
             raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
@@ -122,7 +125,6 @@ KEY = re.compile(rb'"([^"\\]*)"\s*:')
 HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
-__all__ = ["KIND", "VERSION", "header", "outermost_keys", "read", "sniff"]
 VERSION = 2
 ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
@@ -189,7 +191,7 @@ def _of_the_file(reading: Reading) -> list[str]:
     simulated = reading.source.header.get("SIMULATED")
     if isinstance(simulated, str):
         lines.append(f"simulated, not measured: {printable(simulated, 200)}")
-    if not reading.source.finished or reading.source.packed_end_lost:
+    if not reading.source.finished or reading.source.text.cut:
         lines.append(
             "the file ends before its trace does (a killed job, or a copy cut short): it is read up to its last "
             f"whole event, and {reading.source.dropped} bytes of what follows are dropped"
@@ -300,14 +302,3 @@ def _keys(text: bytes) -> list[str]:
     marks, depth = depths(text)
     keys = [(key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1) for key in KEY.finditer(text)]
     return [key for key, before in keys if before >= 0 and depth[before] == 1]
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn values of a wrong type into ReadError."""
-    try:
-        yield
-    except UNREADABLE as e:
-        raise ReadError(
-            f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or record it again."
-        ) from e

@@ -181,17 +181,12 @@ class Source:
         self.header: dict[str, Any] = {}
         self.finished = False
         self.dropped = 0
-        self._text = Text(path)
+        self.text = Text(path)
         self._at = 0
-
-    @property
-    def packed_end_lost(self) -> bool:
-        """Whether the file ended within a gzip member."""
-        return self._text.cut
 
     def blocks(self) -> Iterator[list[Event]]:
         """Decode the events, about `text.BLOCK` bytes at a time."""
-        chunks = iter(self._text)
+        chunks = iter(self.text)
         header, text, self._at = _before_events(chunks)
         if header is None:
             raise ReadError(f"{self.path}: {_without_events(text)}. {RECORD}")
