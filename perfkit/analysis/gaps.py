@@ -87,6 +87,7 @@ def idle_gaps(
     if not (there := end > start).all():
         operations = _Operations(*(column[there] for column in operations))
     gaps = (_between if len(api_calls) else _free)(operations, first, last, max(at_least_ns, 1))
+    del operations, groups, start, end, there  # columns of all operations, when those of all gaps are made
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
@@ -99,17 +100,20 @@ def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -
     """Return the gaps before, between and after the operations of each device's window [first, last)."""
     axis, every = Axis.over(len(first), first, last), np.arange(len(first))
     # An empty interval at either end of each window turns the edges into gaps between neighbours.
-    device = np.r_[operations.device, every, every]
-    start, end = np.r_[operations.start, first, last], np.r_[operations.end, first, last]
-    begin, finish = axis.at(device, start), axis.at(device, end)
+    of_edges = axis.at(every, first), axis.at(every, last)
+    begin, finish = (np.r_[axis.at(operations.device, t), *of_edges] for t in (operations.start, operations.end))
     order = np.argsort(begin, kind="stable")
-    begin, device = begin[order], device[order]
-    idle = begin[1:] - np.maximum.accumulate(finish[order])[:-1]
-    place = 1 + np.flatnonzero((idle >= at_least_ns) & (device[1:] == device[:-1]))
+    begin = begin[order]
+    finish = finish[order]
+    np.maximum.accumulate(finish, out=finish)
+    idle = np.subtract(begin[1:], finish[:-1], out=finish[:-1])
+    idle[np.searchsorted(begin, every[1:] * axis.span) - 1] = 0  # between the windows of two devices
+    place = 1 + np.flatnonzero(idle >= at_least_ns)
     places = np.searchsorted(begin, begin[place], side="right") - place
-    until = start[order[place]]
+    device = begin[place] // axis.span
+    until = begin[place] - device * axis.span + axis.low
     row = np.append(operations.row, np.full(2 * len(first), -1))
-    return _Gaps(device[place], until - idle[place - 1], until, place, places, row[order])
+    return _Gaps(device, until - idle[place - 1], until, place, places, row[order])
 
 
 def _free(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:

@@ -128,13 +128,14 @@ def bins(
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), window)
     edges = tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
-    kinds = [np.where(kernels["family"] == "communication", 1, 0), np.where(copies["direction"] == "memset", 0, 2)]
-    seen = [_seen(f, window, group, f["stream"], kind) for f, group, kind in zip(frames, groups, kinds, strict=True)]
-    first, last, *keys = (np.concatenate(column) for column in zip(*seen, strict=True))
-    stream, streams = pd.factorize(keys[1], sort=True)
-    shape = (int(keys[0].max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
-    lane, lanes = pd.factorize(np.ravel_multi_index((keys[0], stream, keys[2]), shape), sort=True)
-    which, at, busy_ns = binned(union(first, last, lane), edges)
+    kinds = kernels["family"].eq("communication") * 1, copies["direction"].ne("memset") * 2
+    streams = np.unique(np.concatenate([frame["stream"].unique() for frame in frames]))
+    shape = (max(len(index), 1), max(len(streams), 1), len(KINDS))
+    keys = zip(groups, (np.searchsorted(streams, frame["stream"]) for frame in frames), kinds, strict=True)
+    lane = [np.ravel_multi_index(key, shape) for key in keys]
+    lanes = np.unique(np.concatenate([*map(pd.unique, lane)]))
+    sets = (union(*ends(frame, window), np.searchsorted(lanes, of)) for frame, of in zip(frames, lane, strict=True))
+    which, at, busy_ns = binned(merge(*sets), edges)
     device, stream, kind = np.unravel_index(lanes[which], shape)
     stream = streams[stream]
     dur_ns = np.diff(edges)[at]
