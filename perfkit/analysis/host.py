@@ -241,7 +241,8 @@ def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
     for quantity in ("total", "api", "queue", "dur"):
         column = latency[f"{quantity}_ns"]
         valid = column.notna().to_numpy()
-        statistics = grouped(column[valid].to_numpy(np.int64), group[valid], len(table))
+        column, of = (column, group) if valid.all() else (column[valid], group[valid])
+        statistics = grouped(column.to_numpy(np.int64), of, len(table))
         if quantity in ("total", "queue"):
             table["count" if quantity == "total" else "queue_count"] = statistics["count"]
         for statistic in ("mean", "median", "min", "max", "std"):

@@ -104,7 +104,9 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
     if group is None:
         begin, finish = _covered(np.sort(start, kind="stable"), np.sort(end, kind="stable"))
         return Intervals(begin, finish, np.zeros(len(begin), np.int64))
-    return _joined(Intervals(start, end, group.astype(np.int64, copy=False)))
+    sets = [Intervals(start, end, group.astype(np.int64, copy=False))]
+    del start, end, group
+    return _joined(sets)
 
 
 def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
@@ -117,13 +119,11 @@ def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
     return begin[new[:-1]], finish[new[1:]]
 
 
-def _by_group(group: Int, *columns: Int) -> tuple[Int, ...]:
-    """Return the columns group by group where that is cheap: interleaved groups sort slowly with their times."""
+def _by_group(group: Int) -> Int | slice:
+    """Return what brings rows into groups where that is cheap: interleaved groups sort slowly with their times."""
     if (group[1:] >= group[:-1]).all() or group.max() - (low := group.min()) >= 2**16:
-        return columns
-    # numpy sorts 16-bit integers by radix.
-    order = np.argsort((group - low).astype(np.uint16), kind="stable")
-    return tuple(column[order] for column in columns)
+        return slice(None)
+    return np.argsort((group - low).astype(np.uint16), kind="stable")  # 16-bit integers are sorted by radix
 
 
 def merge(a: Intervals, *others: Intervals) -> Intervals:
@@ -131,18 +131,21 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
     filled = [s for s in (a, *others) if len(s.start)]
     if len(filled) < 2:
         return filled[0] if filled else a
-    return _joined(*filled)
+    return _joined(filled)
 
 
-def _joined(*sets: Intervals) -> Intervals:
-    """Return the time that lies in any of the intervals, which may overlap but are not empty."""
+def _joined(sets: list[Intervals]) -> Intervals:
+    """Return the time that lies in any of the intervals, which may overlap but are not empty; lets go of the sets."""
     axis = _axis(*sets)
+    order = _by_group(sets[0].group) if len(sets) == 1 else slice(None)
     begin, finish = (of[0] if len(of) == 1 else np.concatenate(of) for of in zip(*map(axis.placed, sets), strict=True))
-    if len(sets) == 1:
-        begin, finish = _by_group(sets[0].group, begin, finish)
+    sets.clear()
+    begin = begin[order]
+    finish = finish[order]
+    del order  # and whatever else memory need not hold meanwhile
     begin.sort(kind="stable")
     finish.sort(kind="stable")
-    begin, finish = _covered(begin, finish)  # named anew, so that memory does not hold both
+    begin, finish = _covered(begin, finish)
     return axis.intervals(begin, finish)
 
 

@@ -10,11 +10,9 @@ PerfkitError.
 """
 
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
 
 from perfkit.analysis.intervals import (
     Int,
@@ -51,7 +49,7 @@ def busy(
     frames = checked(kernels, copies, others)
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    sets = [union(*_seen(frame, window, group)) for frame, group in zip(frames, groups, strict=True)]
+    sets = [union(*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True)]
     span, on_kernels, on_device = end - start, total(sets[0], len(index)), total(merge(*sets), len(index))
     index = index.assign(start_ns=start, span_ns=span, kernel_busy_ns=on_kernels, device_busy_ns=on_device)
     return index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
@@ -91,23 +89,15 @@ def breakdown(
 
 def layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None) -> list[Intervals]:
     """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
-    kernel = _seen(frames[0], window, groups[0], frames[0]["family"] == "communication")
-    copy = _seen(frames[1], window, groups[1], frames[1]["direction"] == "memset")
-    other = union(*_seen(frames[2], window, groups[2]))
-    return [merge(_where(kernel, False), _where(copy, True)), _where(kernel, True), other, _where(copy, False)]
+    kernel, copy, other = ((*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True))
+    communicates, sets = frames[0]["family"] == "communication", frames[1]["direction"] == "memset"
+    computation = merge(_where(kernel, ~communicates), _where(copy, sets))
+    return [computation, _where(kernel, communicates), union(*other), _where(copy, ~sets)]
 
 
-def _seen(frame: pd.DataFrame, window: Windows | None, *columns: ArrayLike) -> list[NDArray[Any]]:
-    """Return start, end and the columns of the operations with time in the window."""
-    found = [*ends(frame, window), *map(np.asarray, columns)]
-    rows = np.flatnonzero(found[1] > found[0])
-    return found if len(rows) == len(frame) else [column[rows] for column in found]
-
-
-def _where(operations: list[NDArray[Any]], value: bool) -> Intervals:
-    *times, mark = operations
-    rows = mark == value
-    return union(*(times if rows.all() else (column[rows] for column in times)))
+def _where(operations: tuple[Int, Int, Int], mark: pd.Series) -> Intervals:
+    start, end, group = operations
+    return union(start, np.where(mark, end, start), group)
 
 
 def bins(
