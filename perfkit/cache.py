@@ -53,23 +53,19 @@ class Source:
     def profile(self) -> Profile:
         """Return what the reader makes of the file, with a CAPTURE that can be and a note on what could not."""
         if self._profile is None:
-            self._check_size()
+            # A file that is larger than its reader's LARGEST would have to be held whole.
+            largest, size_bytes = getattr(reader(self.reader), "LARGEST", None), self.path.stat().st_size
+            if largest is not None and self.path.is_file() and size_bytes > largest:
+                raise ReadError(
+                    f"{self.path}: the file has {size(size_bytes)}, and a file of this kind is read up to "
+                    f"{size(largest)}. Cut it into parts."
+                )
             read = reader(self.reader).read(self.path)
             capture, doubts = TABLES["CAPTURE"].checked(read.capture)
             capture = capture.assign(path=pd.array([shown(self.path)] * len(capture), dtype="string"))
             self._profile = replace(read, capture=capture, notes=(*read.notes, *doubts))
             self.check()
         return self._profile
-
-    def _check_size(self) -> None:
-        """Refuse a file larger than its reader's LARGEST, which it would have to hold whole."""
-        largest = getattr(reader(self.reader), "LARGEST", None)
-        size_bytes = self.path.stat().st_size
-        if largest is not None and self.path.is_file() and size_bytes > largest:
-            raise ReadError(
-                f"{self.path}: the file has {size(size_bytes)}, and a file of this kind is read up to {size(largest)}. "
-                "Cut it into parts."
-            )
 
     @property
     def is_held(self) -> bool:
@@ -188,9 +184,9 @@ def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, 
         return TABLES[table].empty(), note
     # A frame that can be written to, like the reader's.
     taken = {column.name: _taken(stored.column(column.name), column.dtype) for column in TABLES[table].columns}
-    quick = {name: values for name, values in taken.items() if values is not None}
-    rest = stored.drop_columns(list(quick)).to_pandas(split_blocks=True).copy()
-    frame = pd.DataFrame({n: quick[n] if n in quick else rest[n] for n in stored.column_names}, copy=False)
+    numbers = {name: values for name, values in taken.items() if values is not None}
+    rest = stored.drop_columns(list(numbers)).to_pandas(split_blocks=True).copy()
+    frame = pd.DataFrame({n: numbers[n] if n in numbers else rest[n] for n in stored.column_names}, copy=False)
     return TABLES[table].check(frame), note
 
 
@@ -236,23 +232,14 @@ def content(file: Path, longest: int = -1) -> bytes:
 
 def _copies(place: Path | None, table: str, kind: str = "parquet") -> list[Path]:
     """Return the files that may be copies of a table: this user's own; a link may lead to something without an end."""
-    named = sorted(place.glob(f"{table}.*.{kind}")) if place else []
-    return [file for file in named if _is_own_file(file.lstat())]
+    named = [(file, file.lstat()) for file in sorted(place.glob(f"{table}.*.{kind}"))] if place else []
+    # Whoever else can write to the cache could plant wrong tables.
+    own = [(file, about) for file, about in named if sys.platform == "win32" or about.st_uid == os.getuid()]
+    return [file for file, about in own if stat.S_ISREG(about.st_mode)]
 
 
-def _is_own_file(file: os.stat_result) -> bool:
-    """Tell whether a regular file is this user's: whoever else can write to the cache could plant wrong tables."""
-    return stat.S_ISREG(file.st_mode) and (sys.platform == "win32" or file.st_uid == os.getuid())
-
-
-def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.IntegerArray | pd.Categorical | None:
+def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.IntegerArray | None:
     """Return a column's numbers in the memory they were decoded into; None for others, and where it is shared."""
-    if dtype == "category" and pa.types.is_dictionary(column.type) and column.num_chunks:
-        first, *others = column.chunks
-        if not all(other.dictionary.equals(first.dictionary) for other in others):
-            return None
-        codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks])
-        return pd.Categorical.from_codes(codes, first.dictionary.to_pandas(), ordered=column.type.ordered)
     if dtype not in (*INTEGERS, "float64") or column.num_chunks != 1 or not len(column):
         return None
     chunk = column.chunk(0)
@@ -297,11 +284,10 @@ def parquet(frame: pd.DataFrame, note: str = "", **more: object) -> bytes:
     sink = pa.BufferOutputStream()
     # Times are sorted and ids repeat: integers as differences make the copy small and fast.
     kinds = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
-    integers = [name for name, kind in kinds.items() if kind in ("int64", "int32", "Int64")]
+    encodings = {name: "DELTA_BINARY_PACKED" for name, kind in kinds.items() if kind in INTEGERS}
     texts = [name for name, kind in kinds.items() if kind in ("category", "string")]
-    encodings = dict.fromkeys(integers, "DELTA_BINARY_PACKED")
-    options = {"use_dictionary": texts, "column_encoding": encodings, "write_statistics": False}
-    pq.write_table(columns, sink, **{"compression": "lz4", **options, **more})
+    options = {"compression": "lz4", "use_dictionary": texts, "column_encoding": encodings, "write_statistics": False}
+    pq.write_table(columns, sink, **{**options, **more})
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -311,9 +297,8 @@ def opened(path: Path, name: str) -> Profile:
     profile = _recalled(source)
     if profile is None:
         profile = source.profile()
-        missing = [asdict(m) for m in profile.missing]
-        stated = {"rank": profile.rank, "node": profile.node, "world_size": profile.world_size}
-        description = {"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, **stated}
+        stated = {"rank": profile.rank, "node": profile.node, "world_size": profile.world_size, "notes": profile.notes}
+        description = {"tables": list(profile.loaders), "missing": [asdict(m) for m in profile.missing], **stated}
         store(source.place, "CAPTURE", profile.capture, json.dumps(description))
     copies = {table: _Copy(source, table) for table in profile.loaders}
     if source.is_held and getattr(reader(name), "ONE_PASS", False):

@@ -278,8 +278,7 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     depth = np.cumsum(1 - 2 * (time.astype(np.int8) & 1), dtype=np.int64)
     time >>= 1
     last_of = np.append(time[1:] != time[:-1], np.ones(min(len(time), 1), bool))
-    time = time[last_of]
-    depth = depth[last_of]
+    time, depth = time[last_of], depth[last_of]
     begin = np.searchsorted(time, np.arange(streams) * axis.span)
     count = np.diff(begin, append=len(time))
     depth -= np.repeat(np.where(begin > 0, np.append(depth, 0)[begin - 1], 0), count)
@@ -294,5 +293,5 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     first, last = bounds(window)
     until = np.append(time[1:], last + 1)[: len(time)]
     until[np.cumsum(count)[count > 0] - 1] = last + 1  # of each stream's last
-    holds = (time < last) & (until > first)
+    holds: NDArray[np.bool_] = (time < last) & (until > first)
     return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)

@@ -14,22 +14,8 @@ from itertools import accumulate
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.intervals import (
-    Int,
-    Intervals,
-    Window,
-    Windows,
-    binned,
-    bounds,
-    devices,
-    ends,
-    merge,
-    share,
-    spans,
-    tiles,
-    total,
-    union,
-)
+from perfkit.analysis import intervals
+from perfkit.analysis.intervals import Int, Intervals, Window, Windows, bounds, ends, merge, share, spans, total, union
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 
@@ -47,7 +33,7 @@ def busy(
     (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
     """
     frames = checked(kernels, copies, others)
-    index, groups = devices(*frames)
+    index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
     sets = [union(*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True)]
     span, on_kernels, on_device = end - start, total(sets[0], len(index)), total(merge(*sets), len(index))
@@ -76,7 +62,7 @@ def breakdown(
     Source: AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
     """
     frames = checked(kernels, copies, others)
-    index, groups = devices(*frames)
+    index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
     reach = [total(covered, len(index)) for covered in accumulate(layers(frames, groups, window), merge)]
     parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
@@ -91,12 +77,11 @@ def layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None
     """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
     kernel, copy, other = ((*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True))
     communicates, sets = frames[0]["family"] == "communication", frames[1]["direction"] == "memset"
-    computation = merge(_where(kernel, ~communicates), _where(copy, sets))
-    return [computation, _where(kernel, communicates), union(*other), _where(copy, ~sets)]
+    computation = merge(_where(~communicates, *kernel), _where(sets, *copy))
+    return [computation, _where(communicates, *kernel), union(*other), _where(~sets, *copy)]
 
 
-def _where(operations: tuple[Int, Int, Int], mark: pd.Series) -> Intervals:
-    start, end, group = operations
+def _where(mark: pd.Series, start: Int, end: Int, group: Int) -> Intervals:
     return union(start, np.where(mark, end, start), group)
 
 
@@ -115,9 +100,9 @@ def bins(
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
-    index, groups = devices(*frames)
+    index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    edges = tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
+    edges = intervals.tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
     kinds = kernels["family"].eq("communication") * 1, copies["direction"].ne("memset") * 2
     streams = np.unique(np.concatenate([frame["stream"].unique() for frame in frames]))
     shape = (max(len(index), 1), max(len(streams), 1), len(KINDS))
@@ -125,7 +110,7 @@ def bins(
     lane = [np.ravel_multi_index(key, shape) for key in keys]
     lanes = np.unique(np.concatenate([*map(pd.unique, lane)]))
     sets = (union(*ends(frame, window), np.searchsorted(lanes, of)) for frame, of in zip(frames, lane, strict=True))
-    which, at, busy_ns = binned(merge(*sets), edges)
+    which, at, busy_ns = intervals.binned(merge(*sets), edges)
     device, stream, kind = np.unravel_index(lanes[which], shape)
     stream = streams[stream]
     dur_ns = np.diff(edges)[at]

@@ -199,8 +199,7 @@ def spread(view: Selection) -> Spread | None:
 
 def _matched(view: Selection) -> pd.DataFrame | None:
     """Return `timeline.breakdown` in which each collective is only its waiting; None if GPUs have different ones."""
-    waits = _waits(view)
-    if waits is None:
+    if (waits := _waits(view)) is None:
         return None
     return timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
 
