@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
-from frames import copies
+from frames import copies, kernels
 from readers import nsys_files as nsys
 from sampled import samples
 
@@ -79,6 +80,17 @@ def test_every_table_can_be_kept(table: Table, tmp_path: Path) -> None:
     frame, note = kept(tmp_path / "a" / "b", table.name)
     pd.testing.assert_frame_equal(table.empty(), frame, check_categorical=False)
     assert "note ü" == note
+
+
+def test_columns_say_whether_they_lack_values(tmp_path: Path) -> None:
+    frame = kernels({"start_ns": 1, "dur_ns": 2, "registers": 3}, {"start_ns": 5, "dur_ns": 2, "registers": None})
+    store(tmp_path / "a" / "b", "KERNELS", frame)
+    ((file,), (kept_frame, _)) = copies_in(tmp_path), kept(tmp_path / "a" / "b", "KERNELS")
+    schema = pq.read_schema(file)
+    assert (False, False, True) == tuple(schema.field(n).nullable for n in ("start_ns", "name", "registers"))
+    pd.testing.assert_frame_equal(frame, kept_frame, check_exact=True)
+    kept_frame["start_ns"] += 1  # what was read may be written to, and the copy stays as it is
+    pd.testing.assert_frame_equal(frame, kept(tmp_path / "a" / "b", "KERNELS")[0], check_exact=True)
 
 
 def test_damaged_copies_are_made_anew(capture: Path, cache: Path) -> None:

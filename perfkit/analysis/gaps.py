@@ -36,15 +36,6 @@ GAPS = Table(
 )
 
 
-class _Operations(NamedTuple):
-    """Operations as arrays: row in the tables laid end to end, device number and times."""
-
-    row: Int
-    device: Int
-    start: Int
-    end: Int
-
-
 class _Gaps(NamedTuple):
     """Gaps as arrays: device number, times, and the places in `order` of the operations that end each of them."""
 
@@ -83,10 +74,11 @@ def idle_gaps(
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
     start, end = (np.concatenate(times) for times in zip(*(ends(t, window) for t in tables), strict=True))
-    operations = _Operations(np.arange(len(start)), np.concatenate(groups), start, end)
+    operations = [np.arange(len(start)), np.concatenate(groups), start, end]  # row in the tables laid end to end
     if not (there := end > start).all():
-        operations = _Operations(*(column[there] for column in operations))
+        operations = [column[there] for column in operations]
     gaps = (_between if len(api_calls) else _free)(operations, first, last, max(at_least_ns, 1))
+    del operations, groups, start, end, there  # columns of all operations, when those of all gaps are made
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
@@ -95,28 +87,31 @@ def idle_gaps(
     return table.assign(**attributed(gaps.start, gaps.end, edge, np.maximum(call, touching), touching >= 0, **beside))
 
 
-def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:
+def _between(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> _Gaps:
     """Return the gaps before, between and after the operations of each device's window [first, last)."""
     axis, every = Axis.over(len(first), first, last), np.arange(len(first))
     # An empty interval at either end of each window turns the edges into gaps between neighbours.
-    device = np.r_[operations.device, every, every]
-    start, end = np.r_[operations.start, first, last], np.r_[operations.end, first, last]
-    begin, finish = axis.at(device, start), axis.at(device, end)
+    of_edges = axis.at(every, first), axis.at(every, last)
+    rows, device, *times = operations
+    begin, finish = (np.r_[axis.at(device, time), *of_edges] for time in times)
     order = np.argsort(begin, kind="stable")
-    begin, device = begin[order], device[order]
-    idle = begin[1:] - np.maximum.accumulate(finish[order])[:-1]
-    place = 1 + np.flatnonzero((idle >= at_least_ns) & (device[1:] == device[:-1]))
+    begin = begin[order]
+    finish = finish[order]
+    np.maximum.accumulate(finish, out=finish)
+    idle = np.subtract(begin[1:], finish[:-1], out=finish[:-1])
+    idle[np.searchsorted(begin, every[1:] * axis.span) - 1] = 0  # between the windows of two devices
+    place = 1 + np.flatnonzero(idle >= at_least_ns)
     places = np.searchsorted(begin, begin[place], side="right") - place
-    until = start[order[place]]
-    row = np.append(operations.row, np.full(2 * len(first), -1))
-    return _Gaps(device[place], until - idle[place - 1], until, place, places, row[order])
+    device = begin[place] // axis.span
+    until = begin[place] - device * axis.span + axis.low
+    row = np.append(rows, np.full(2 * len(first), -1))
+    return _Gaps(device, until - idle[place - 1], until, place, places, row[order])
 
 
-def _free(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:
+def _free(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> _Gaps:
     """Return the same gaps, without the operations that end them, for which nobody asks where no call is recorded."""
     _, device, start, end = operations
-    windows = Intervals(first, last, np.arange(len(first)))
-    begun, ended, of = subtract(windows, union(start, end, device))
+    begun, ended, of = subtract(Intervals(first, last, np.arange(len(first))), union(start, end, device))
     long = np.flatnonzero(ended - begun >= at_least_ns)
     none = np.zeros(len(long), np.int64)
     return _Gaps(of[long], begun[long], ended[long], none, none, none[:0])

@@ -91,8 +91,12 @@ def _sorted_within(values: Values, group: Int, count: Int) -> Values:
     if bits + len(count).bit_length() > 63:
         return values[np.lexsort((values, group))]
     # One number that holds group and value sorts several times faster than two keys.
-    packed = np.sort((group.astype(np.int64, copy=False) << bits) | (values.astype(np.int64, copy=False) - low))
-    return (packed & ((1 << bits) - 1)) + low
+    packed = group.astype(np.int64, copy=False) << bits
+    packed |= values.astype(np.int64, copy=False) - low  # in place: memory holds one column, not three
+    packed.sort()
+    packed &= (1 << bits) - 1
+    packed += low
+    return packed
 
 
 def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
@@ -104,8 +108,9 @@ def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
     total = np.add.reduceat(values, first)
     # Around the smallest value: of large integers that differ little no digit is lost.
     above = values - np.repeat(values[first], count)
-    deviation = above - np.repeat(np.add.reduceat(above, first) / count, count)
-    squares = np.add.reduceat(deviation**2, first)
+    deviation = np.repeat(np.add.reduceat(above, first) / count, count)
+    np.subtract(above, deviation, out=deviation)
+    squares = np.add.reduceat(np.square(deviation, out=deviation), first)
     std = np.full(len(count), np.nan)
     several = count > 1
     std[several] = np.sqrt(squares[several] / (count[several] - 1))

@@ -241,7 +241,8 @@ def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
     for quantity in ("total", "api", "queue", "dur"):
         column = latency[f"{quantity}_ns"]
         valid = column.notna().to_numpy()
-        statistics = grouped(column[valid].to_numpy(np.int64), group[valid], len(table))
+        column, of = (column, group) if valid.all() else (column[valid], group[valid])
+        statistics = grouped(column.to_numpy(np.int64), of, len(table))
         if quantity in ("total", "queue"):
             table["count" if quantity == "total" else "queue_count"] = statistics["count"]
         for statistic in ("mean", "median", "min", "max", "std"):
@@ -264,27 +265,33 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     again[shared] = pd.Index(device * (int(call.max(initial=0)) + 1) + call[shared]).duplicated()
     leading = np.flatnonzero(~again)  # the first of its launch on its device, or without a call
     launched = leading[call[leading] >= 0]
-    time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
-    step = np.repeat([1, -1], [len(launched), len(leading)])
-    # Stream, time and running sum of the steps at each time at which a stream has steps.
-    of = np.r_[stream[launched], stream[leading]]
-    position = Axis.over(int(of.max(initial=-1)) + 1, time).at(of, time)
-    order = np.argsort(position, kind="stable")
-    position, of, depth = position[order], of[order], np.cumsum(step[order])
-    begin = np.searchsorted(of, np.arange(int(of.max(initial=-1)) + 1))
-    before = np.where(begin > 0, depth[begin - 1], 0)
-    ends = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
-    time, depth, of = time[order[ends]], depth[ends] - before[of[ends]], of[ends]
-    negative, row = np.zeros(streams := int(stream.max(initial=-1)) + 1, bool), np.zeros(streams, np.int64)
-    negative[of[depth < 0]] = True
+    called, started = api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]
+    row = np.zeros(streams := int(stream.max(initial=-1)) + 1, np.int64)
     row[stream] = np.arange(len(stream))
-    keys = {key: kernels[key].to_numpy()[row][of] for key in STREAM_KEYS}
-    steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": ~negative[of]}, copy=False)
+    # Of each step its place on an axis of all streams, twice, and 1 more where a kernel starts: sorting needs no order.
+    axis = Axis.over(2 * streams, called, started)
+    time = np.concatenate([axis.at(stream[launched], called), axis.at(stream[leading], started)])
+    time *= 2
+    time[len(launched) :] += 1
+    del call, stream, leading, launched, called, started  # a column of millions each
+    time.sort(kind="stable")
+    depth = np.cumsum(1 - 2 * (time.astype(np.int8) & 1), dtype=np.int64)
+    time >>= 1
+    last_of = np.append(time[1:] != time[:-1], np.ones(min(len(time), 1), bool))
+    time, depth = time[last_of], depth[last_of]
+    begin = np.searchsorted(time, np.arange(streams) * axis.span)
+    count = np.diff(begin, append=len(time))
+    depth -= np.repeat(np.where(begin > 0, np.append(depth, 0)[begin - 1], 0), count)
+    time -= np.repeat(np.arange(streams) * axis.span - axis.low, count)
+    complete = np.ones(streams, bool)
+    complete[np.searchsorted(begin, np.flatnonzero(depth < 0), side="right") - 1] = False
+    keys = {key: np.repeat(kernels[key].to_numpy()[row], count) for key in STREAM_KEYS}
+    steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": np.repeat(complete, count)}, copy=False)
     # The steps that hold at some time of the window, those from before it moved to its start.
     if window is None:
         return steps
     first, last = bounds(window)
-    time = steps["time_ns"].to_numpy()
-    until = np.append(np.where(of[1:] == of[:-1], time[1:], last + 1), last + 1)[: len(time)]
-    holds = (time < last) & (until > first)
+    until = np.append(time[1:], last + 1)[: len(time)]
+    until[np.cumsum(count)[count > 0] - 1] = last + 1  # of each stream's last
+    holds: NDArray[np.bool_] = (time < last) & (until > first)
     return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)

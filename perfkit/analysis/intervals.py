@@ -23,6 +23,7 @@ from perfkit.errors import PerfkitError
 from perfkit.schema import stretches
 
 Int = NDArray[np.int64]
+BLOCK = 1 << 20  # intervals at once, so that what is made of each in between takes little memory
 
 
 class Intervals(NamedTuple):
@@ -103,8 +104,9 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
     if group is None:
         begin, finish = _covered(np.sort(start, kind="stable"), np.sort(end, kind="stable"))
         return Intervals(begin, finish, np.zeros(len(begin), np.int64))
-    start, end, group = _by_group(start, end, group.astype(np.int64, copy=False))
-    return _joined(Intervals(start, end, group))
+    sets = [Intervals(start, end, group.astype(np.int64, copy=False))]
+    del start, end, group
+    return _joined(sets)
 
 
 def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
@@ -117,14 +119,11 @@ def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
     return begin[new[:-1]], finish[new[1:]]
 
 
-def _by_group(start: Int, end: Int, group: Int) -> tuple[Int, Int, Int]:
-    """Return the intervals group by group where that is cheap: interleaved groups sort slowly with their times."""
-    codes = group - group.min()
-    if codes.max() >= 2**16 or (group[1:] >= group[:-1]).all():
-        return start, end, group
-    # numpy sorts 16-bit integers by radix.
-    order = np.argsort(codes.astype(np.uint16), kind="stable")
-    return start[order], end[order], group[order]
+def _by_group(group: Int) -> Int | slice:
+    """Return what brings rows into groups where that is cheap: interleaved groups sort slowly with their times."""
+    if (group[1:] >= group[:-1]).all() or group.max() - (low := group.min()) >= 2**16:
+        return slice(None)
+    return np.argsort((group - low).astype(np.uint16), kind="stable")  # 16-bit integers are sorted by radix
 
 
 def merge(a: Intervals, *others: Intervals) -> Intervals:
@@ -132,16 +131,22 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
     filled = [s for s in (a, *others) if len(s.start)]
     if len(filled) < 2:
         return filled[0] if filled else a
-    return _joined(*filled)
+    return _joined(filled)
 
 
-def _joined(*sets: Intervals) -> Intervals:
-    """Return the time that lies in any of the intervals, which may overlap but are not empty."""
+def _joined(sets: list[Intervals]) -> Intervals:
+    """Return the time that lies in any of the intervals, which may overlap but are not empty; lets go of the sets."""
     axis = _axis(*sets)
+    order = _by_group(sets[0].group) if len(sets) == 1 else slice(None)
     begin, finish = (of[0] if len(of) == 1 else np.concatenate(of) for of in zip(*map(axis.placed, sets), strict=True))
+    sets.clear()
+    begin = begin[order]
+    finish = finish[order]
+    del order  # and whatever else memory need not hold meanwhile
     begin.sort(kind="stable")
     finish.sort(kind="stable")
-    return axis.intervals(*_covered(begin, finish))
+    begin, finish = _covered(begin, finish)
+    return axis.intervals(begin, finish)
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
@@ -171,7 +176,7 @@ def _twice(begin: Int, finish: Int) -> tuple[Int, Int]:
 
 def _axis(*sets: Intervals) -> Axis:
     """Return an axis on which the groups of all sets neither overlap nor touch."""
-    groups = 1 + max((int(np.abs(s.group).max()) for s in sets if len(s.group)), default=0)
+    groups = 1 + max((max(int(s.group.max()), -int(s.group.min())) for s in sets if len(s.group)), default=0)
     return Axis.over(groups, *(times for s in sets for times in (s.start, s.end)))
 
 
@@ -196,13 +201,23 @@ def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
     >>> at.tolist(), length.tolist()
     ([0, 1, 2], [5, 10, 5])
     """
-    first = np.searchsorted(edges, a.start, side="right") - 1
-    count = np.searchsorted(edges, a.end, side="left") - first
-    of = np.repeat(np.arange(len(count)), count)
-    at = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
-    length = np.minimum(a.end[of], edges[1:][at]) - np.maximum(a.start[of], edges[at])
-    new = np.flatnonzero(np.diff(a.group[of], prepend=-1) | np.diff(at, prepend=-1)) if len(of) else of
-    return a.group[of][new], at[new], np.add.reduceat(length, new) if len(of) else of
+    parts = []
+    for low in range(0, max(len(a.start), 1), BLOCK):
+        start, end, group = (column[low : low + BLOCK] for column in a)
+        first = np.searchsorted(edges, start, side="right") - 1
+        count = np.searchsorted(edges, end, side="left") - first
+        of = np.repeat(np.arange(len(count)), count)
+        at = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
+        parts.append(_summed(group[of], at, np.minimum(end[of], edges[1:][at]) - np.maximum(start[of], edges[at])))
+    return _summed(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _summed(group: Int, at: Int, length: Int) -> tuple[Int, Int, Int]:
+    """Return the sum of the lengths wherever group and bin change."""
+    if not len(at):
+        return group, at, length
+    new = np.flatnonzero(np.diff(group, prepend=-1) | np.diff(at, prepend=-1))
+    return group[new], at[new], np.add.reduceat(length, new)
 
 
 def share(part: Int, whole: Int) -> NDArray[np.float64]:

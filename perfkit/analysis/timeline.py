@@ -10,28 +10,12 @@ PerfkitError.
 """
 
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
 
-from perfkit.analysis.intervals import (
-    Int,
-    Intervals,
-    Window,
-    Windows,
-    binned,
-    bounds,
-    devices,
-    ends,
-    merge,
-    share,
-    spans,
-    tiles,
-    total,
-    union,
-)
+from perfkit.analysis import intervals
+from perfkit.analysis.intervals import Int, Intervals, Window, Windows, bounds, ends, merge, share, spans, total, union
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 
@@ -49,9 +33,9 @@ def busy(
     (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
     """
     frames = checked(kernels, copies, others)
-    index, groups = devices(*frames)
+    index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    sets = [union(*_seen(frame, window, group)) for frame, group in zip(frames, groups, strict=True)]
+    sets = [union(*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True)]
     span, on_kernels, on_device = end - start, total(sets[0], len(index)), total(merge(*sets), len(index))
     index = index.assign(start_ns=start, span_ns=span, kernel_busy_ns=on_kernels, device_busy_ns=on_device)
     return index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
@@ -78,7 +62,7 @@ def breakdown(
     Source: AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
     """
     frames = checked(kernels, copies, others)
-    index, groups = devices(*frames)
+    index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
     reach = [total(covered, len(index)) for covered in accumulate(layers(frames, groups, window), merge)]
     parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
@@ -91,23 +75,14 @@ def breakdown(
 
 def layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None) -> list[Intervals]:
     """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
-    kernel = _seen(frames[0], window, groups[0], frames[0]["family"] == "communication")
-    copy = _seen(frames[1], window, groups[1], frames[1]["direction"] == "memset")
-    other = union(*_seen(frames[2], window, groups[2]))
-    return [merge(_where(kernel, False), _where(copy, True)), _where(kernel, True), other, _where(copy, False)]
+    kernel, copy, other = ((*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True))
+    communicates, sets = frames[0]["family"] == "communication", frames[1]["direction"] == "memset"
+    computation = merge(_where(~communicates, *kernel), _where(sets, *copy))
+    return [computation, _where(communicates, *kernel), union(*other), _where(~sets, *copy)]
 
 
-def _seen(frame: pd.DataFrame, window: Windows | None, *columns: ArrayLike) -> list[NDArray[Any]]:
-    """Return start, end and the columns of the operations with time in the window."""
-    found = [*ends(frame, window), *map(np.asarray, columns)]
-    rows = np.flatnonzero(found[1] > found[0])
-    return found if len(rows) == len(frame) else [column[rows] for column in found]
-
-
-def _where(operations: list[NDArray[Any]], value: bool) -> Intervals:
-    *times, mark = operations
-    rows = mark == value
-    return union(*(times if rows.all() else (column[rows] for column in times)))
+def _where(mark: pd.Series, start: Int, end: Int, group: Int) -> Intervals:
+    return union(start, np.where(mark, end, start), group)
 
 
 def bins(
@@ -125,16 +100,17 @@ def bins(
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
-    index, groups = devices(*frames)
+    index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    edges = tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
-    kinds = [np.where(kernels["family"] == "communication", 1, 0), np.where(copies["direction"] == "memset", 0, 2)]
-    seen = [_seen(f, window, group, f["stream"], kind) for f, group, kind in zip(frames, groups, kinds, strict=True)]
-    first, last, *keys = (np.concatenate(column) for column in zip(*seen, strict=True))
-    stream, streams = pd.factorize(keys[1], sort=True)
-    shape = (int(keys[0].max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
-    lane, lanes = pd.factorize(np.ravel_multi_index((keys[0], stream, keys[2]), shape), sort=True)
-    which, at, busy_ns = binned(union(first, last, lane), edges)
+    edges = intervals.tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
+    kinds = kernels["family"].eq("communication") * 1, copies["direction"].ne("memset") * 2
+    streams = np.unique(np.concatenate([frame["stream"].unique() for frame in frames]))
+    shape = (max(len(index), 1), max(len(streams), 1), len(KINDS))
+    keys = zip(groups, (np.searchsorted(streams, frame["stream"]) for frame in frames), kinds, strict=True)
+    lane = [np.ravel_multi_index(key, shape) for key in keys]
+    lanes = np.unique(np.concatenate([*map(pd.unique, lane)]))
+    sets = (union(*ends(frame, window), np.searchsorted(lanes, of)) for frame, of in zip(frames, lane, strict=True))
+    which, at, busy_ns = intervals.binned(merge(*sets), edges)
     device, stream, kind = np.unravel_index(lanes[which], shape)
     stream = streams[stream]
     dur_ns = np.diff(edges)[at]

@@ -199,6 +199,12 @@ def spread(view: Selection) -> Spread | None:
 
 def _matched(view: Selection) -> pd.DataFrame | None:
     """Return `timeline.breakdown` in which each collective is only its waiting; None if GPUs have different ones."""
+    if (waits := _waits(view)) is None:
+        return None
+    return timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
+
+
+def _waits(view: Selection) -> pd.DataFrame | None:
     kernels, communicates = view.kernels, view.kernels["family"].eq("communication")
     each = kernels.loc[communicates, [*GPU, "full_name", "dur_ns"]]
     of_gpu = each.groupby([*GPU, "full_name"], observed=True)
@@ -207,10 +213,11 @@ def _matched(view: Selection) -> pd.DataFrame | None:
         return None
     each = each.assign(place=of_gpu.cumcount())
     transfer = each.groupby(["full_name", "place"], observed=True)["dur_ns"].transform("min")
-    waits, dur = kernels.copy(deep=False), kernels["dur_ns"].to_numpy().copy()
+    dur = kernels["dur_ns"].to_numpy().copy()
     dur[communicates.to_numpy()] -= transfer.fillna(0).to_numpy("int64")
+    waits = kernels.copy(deep=False)
     waits["dur_ns"] = dur
-    return timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
+    return waits
 
 
 def waiting(view: Selection) -> float:

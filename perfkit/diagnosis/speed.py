@@ -202,7 +202,7 @@ def few(view: Selection) -> Few | None:
     is_few &= (kernels["family"] != "communication").to_numpy()
     if not is_few.any():
         return None
-    alone, rest = (union(start[of], end[of], device[of]) for of in (is_few, ~is_few))
+    alone, rest = (union(start, np.where(of, end, start), device) for of in (is_few, ~is_few))
     alone_ns = total(subtract(alone, rest), len(index))
     taken = total(alone, len(index))
     made = []
