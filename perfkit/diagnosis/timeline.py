@@ -371,10 +371,10 @@ def seen_at(view: Selection, rule: str) -> tuple[int, int] | None:
     elif re.match("copies_|exposed_copy|unified_memory", rule):
         length = rows["dur_ns"]
     elif COLLECTIVE_RULES.match(rule) or KERNEL_RULES.match(rule):
-        rows = view.all_kernels[["family", "name", "start_ns", "dur_ns"]]
-        rows = rows[(rows.pop("family") == "communication") == bool(COLLECTIVE_RULES.match(rule))]
-        time = rows.groupby("name", observed=True)["dur_ns"].sum()
-        length = rows["dur_ns"].where(rows["name"] == time.idxmax(), 0) if len(time) else rows["dur_ns"]
+        rows, communicates = view.all_kernels, bool(COLLECTIVE_RULES.match(rule))
+        length = rows["dur_ns"].where((rows["family"] == "communication") == communicates, 0)
+        time = length.groupby(rows["name"], observed=True).sum()
+        length = length.where(rows["name"] == time.idxmax(), 0) if len(time) else length
     else:
         return None
     if not len(length) or length.max() <= 0:
