@@ -126,21 +126,24 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     `usual_ns` is the median length of the later launches; where there are none a call that loads lasts 1 ms at least.
     """
     call = started_by(kernels, api_calls)
-    launched, row = call >= 0, call[call >= 0]
-    of = {name: api_calls[name].to_numpy()[row] for name in ("process", "start_ns", "dur_ns")}
-    of |= {name: kernels[name].to_numpy()[launched] for name in ("rank", "correlation")}
-    each, names = pd.DataFrame({"row": row, **of}, copy=False), kernels["full_name"].cat
-    (name,) = numbered_together([each], ["rank", "process"])
+    launched = np.flatnonzero(call >= 0)
+    row, names = call[launched], kernels["full_name"].cat
+    places = {"rank": kernels["rank"].to_numpy()[launched], "process": api_calls["process"].to_numpy()[row]}
+    (name,) = numbered_together([pd.DataFrame(places, copy=False)], [*places])
+    places.clear()  # of each kernel, as all that follows
     name *= len(names.categories) + 1  # a name may be missing
     name += names.codes.to_numpy()[launched] + 1
+    start, dur = (api_calls[column].to_numpy()[row] for column in ("start_ns", "dur_ns"))
     begun = np.full(int(name.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(begun, name, of["start_ns"])
-    first = np.flatnonzero(of["start_ns"] == begun[name])
+    np.minimum.at(begun, name, start)
+    first = np.flatnonzero(start == begun[name])
     first = first[~pd.Series(name[first]).duplicated()]
-    later = np.delete(of["dur_ns"], first)
+    later = np.delete(dur, first)
     usual = float(np.median(later)) if len(later) else FIRST_NS
-    slow = each.take(first[of["dur_ns"][first] >= max(FIRST_TIMES * usual, FIRST_NS)])
-    slow = slow.sort_values("start_ns", kind="stable").drop_duplicates("row")
+    first = first[dur[first] >= max(FIRST_TIMES * usual, FIRST_NS)]
+    of = {column: api_calls[column].to_numpy()[row[first]] for column in ("process", "start_ns", "dur_ns")}
+    of |= {column: kernels[column].to_numpy()[launched[first]] for column in ("rank", "correlation")}
+    slow = pd.DataFrame({"row": row[first], **of}).sort_values("start_ns", kind="stable").drop_duplicates("row")
     return slow[["row", *LAUNCH]].assign(usual_ns=usual)
 
 
