@@ -108,10 +108,10 @@ class Profile:
 
 
 def use_freed_memory_again(rows: int) -> None:
-    """Let glibc keep 256 MB that were freed, for tables of LARGE rows: else it clears pages for each array anew."""
+    """Let glibc keep 1 GB that was freed, for tables of LARGE rows: else it clears pages for each array anew."""
     if rows >= LARGE and (mallopt := getattr(LIBC, "mallopt", None)):
         mallopt(-4, 0)  # M_MMAP_MAX
-        mallopt(-1, 1 << 28)  # M_TRIM_THRESHOLD
+        mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
 def prepare_fork() -> None:
