@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -47,6 +48,7 @@ QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no
 MADE_BY = "perfkit report"  # in the marker of the folder
 PRINTED = "print.html"  # all pages in one, until a browser has printed them
 LONGEST = 300  # characters of a failure in a message
+NUMBERED = re.compile(r"\A## \d+\. ")  # the heading of a section
 
 
 @dataclass
@@ -278,6 +280,9 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
         for cell, after in zip(cells, following, strict=True)
         if (after and after.cell_type != "markdown") or OPTIONAL not in cell.metadata.get("tags", [])
     ]
+    numbers = count(1)  # of the sections that are left
+    for cell in kept:
+        cell.source = NUMBERED.sub(lambda _: f"## {next(numbers)}. ", cell.source)
     return nbformat.NotebookNode(notebook, cells=kept)
 
 

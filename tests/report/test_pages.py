@@ -164,6 +164,10 @@ def test_cells_for_a_page() -> None:
     about = new_markdown_cell("choose", metadata={"tags": ["live"]})
     cells = [about, shown("seen = explorer(view)", "live"), new_markdown_cell("look"), shown("timeline(seen)")]
     assert ["look", "seen = explorer(view)\n\ntimeline(seen)"] == sources(cells)
+    may_go = new_markdown_cell("## 2. Two", metadata={"tags": ["optional"]})
+    cells = [new_markdown_cell("## 1. One"), shown("a"), may_go, new_code_cell("None")]
+    cells += [new_markdown_cell("## 3. Three"), shown("b")]
+    assert ["## 1. One", "a", "## 2. Three", "None\n\nb"] == sources(cells)
 
 
 def test_what_has_no_end_is_null_in_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
