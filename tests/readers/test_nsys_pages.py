@@ -132,6 +132,27 @@ def test_a_damaged_file_is_read_as_sqlite_reads_it_or_refused(tmp_path: Path) ->
     assert 10 < refused < 290
 
 
+def test_pages_that_lead_to_each_other_in_a_circle(tmp_path: Path) -> None:
+    path = _made(tmp_path / "a.sqlite", ROWS)
+    with closing(sqlite3.connect(path)) as database:
+        ((root,),) = database.execute(f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'")
+    content = bytearray(path.read_bytes())
+    start = (root - 1) * 512  # the root has no cell, and is the last of the pages below it
+    content[start + 3 : start + 5], content[start + 8 : start + 12] = bytes(2), root.to_bytes(4, "big")
+    path.write_bytes(content)
+    with pytest.raises(pages.Unusual):
+        pages.Pages(path).leaves(root, 1, len(ROWS))
+    with pytest.raises(ReadError, match="malformed"):
+        _converted(path)
+
+
+@pytest.mark.parametrize("row", [-(2**63), 2**63 - 1])
+def test_row_ids_at_the_ends_of_what_fits(row: int, tmp_path: Path, asked: list[str]) -> None:
+    path = _made(tmp_path / "a.sqlite", ROWS[:3], 512, f"INSERT INTO {KERNEL} (rowid, start) VALUES ({row}, 7)")
+    assert _converted(path) == _stored(path)
+    assert asked == [KERNEL]
+
+
 def test_a_page_of_another_table_in_place_of_one(tmp_path: Path) -> None:
     path = _made(tmp_path / "a.sqlite", ROWS)
     with closing(sqlite3.connect(path)) as database:

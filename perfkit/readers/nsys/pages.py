@@ -17,6 +17,8 @@ Int = NDArray[np.int64]
 HEADER = 100  # bytes of the file's header
 INTERIOR, LEAF = 5, 13  # kinds of pages
 PLACES = {INTERIOR: 12, LEAF: 8}  # where a page says where its cells are
+DEEPEST = 20  # levels of pages: no table has so many, but those of a damaged file may lead to each other in circles
+LARGEST = 2**62  # row ids; their differences fit
 OVERFLOW = 35  # a longer row than the page less these bytes goes on elsewhere
 BATCH = 1024  # pages at once: what is made of them fits the processor's cache
 MARGIN = 256  # bytes behind the pages, for what is read where a row should end
@@ -52,9 +54,10 @@ class Pages:
         """
         if not (isinstance(root, int) and isinstance(first, int) and isinstance(last, int)):
             raise Unusual
+        _require(root > 1 and -LARGEST < first <= last < LARGEST)
         level, keys = np.array([root]), np.array([last])
-        while True:
-            _require(level.min() > 1 and level.max() <= self._count)
+        for depth in range(1 + DEEPEST):
+            _require(depth < DEEPEST and level.min() > 1 and level.max() <= self._count)
             if self._read(level[:1])[0] == LEAF:
                 break
             data, count, cells = self._cells(level, INTERIOR)

@@ -120,7 +120,7 @@ class SqliteSource:
         wanted = sources.available(columns, self.columns(table))
         try:
             return self._from_pages(name, wanted, start) if wanted else []
-        except pages.Unusual:
+        except (pages.Unusual, OSError):  # SQLite tells what is wrong
             return self._from_rows(name, wanted, start)
 
     def _from_pages(
