@@ -146,6 +146,19 @@ def test_pages_that_lead_to_each_other_in_a_circle(tmp_path: Path) -> None:
         _converted(path)
 
 
+def test_rows_that_are_not_found_again_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _made(tmp_path / "a.sqlite", ROWS, 512, f"DELETE FROM {KERNEL} WHERE rowid = 7")
+    fetched = SqliteSource._fetched
+
+    def one_more(source: SqliteSource, sql: str, *given: Any) -> list[tuple[Any, ...]]:
+        rows = fetched(source, sql, *given)
+        return [(rows[0][0] + 1,)] if sql.startswith("SELECT count(*)") else rows
+
+    monkeypatch.setattr(SqliteSource, "_fetched", one_more)
+    with pytest.raises(ReadError, match=rf"is damaged \(2,999 of the 3,000 rows of {KERNEL} are found\)"):
+        _converted(path)
+
+
 @pytest.mark.parametrize("row", [-(2**63), 2**63 - 1])
 def test_row_ids_at_the_ends_of_what_fits(row: int, tmp_path: Path, asked: list[str]) -> None:
     path = _made(tmp_path / "a.sqlite", ROWS[:3], 512, f"INSERT INTO {KERNEL} (rowid, start) VALUES ({row}, 7)")

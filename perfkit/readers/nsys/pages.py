@@ -40,8 +40,7 @@ class Pages:
         self._path = path
         with path.open("rb") as file:
             head = file.read(HEADER)
-        size = int.from_bytes(head[16:18], "big")
-        self._size = 65536 if size == 1 else size
+        self._size = page_size(head)
         _require(self._size >= 512 and self._size & self._size - 1 == 0)
         _require(not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal")))
         self._longest = self._size - head[20] - OVERFLOW
@@ -110,6 +109,12 @@ class Pages:
                 part = data[start * self._size : end * self._size].data
                 _require(file.readinto(part) == len(part))
         return data
+
+
+def page_size(head: bytes) -> int:
+    """Return the bytes of a page, by the header of its file."""
+    size = int.from_bytes(head[16:18], "big")
+    return 65536 if size == 1 else size
 
 
 def _require(holds: object) -> None:

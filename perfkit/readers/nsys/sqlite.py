@@ -175,6 +175,8 @@ class SqliteSource:
                     read += len(batch)
         except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError, UnicodeDecodeError) as e:
             raise finding(e) from e
+        if read != count:
+            raise self.damage(name, f"{read:,} of the {count:,} rows of {name} are found")
         return made
 
     def _foreign(self, name: str, columns: list[str | sources.Combined]) -> str:
@@ -268,14 +270,12 @@ def _check_length(path: Path, named: Path) -> None:
     """Raise ReadError if the file is shorter than its header says (an interrupted export or copy)."""
     with path.open("rb") as file:
         head = file.read(100)
-    page = int.from_bytes(head[16:18], "big")
-    page = 65536 if page == 1 else page
-    pages = int.from_bytes(head[28:32], "big")
+    promised = int.from_bytes(head[28:32], "big") * pages.page_size(head)
     size = path.stat().st_size
     # The page count is only valid when the file was last written by a version that keeps it.
-    if head[24:28] == head[92:96] and pages * page > size:
+    if head[24:28] == head[92:96] and promised > size:
         raise ReadError(
-            f"{named}: the file is cut, its header promises {pages * page} bytes and it has {size}. "
+            f"{named}: the file is cut, its header promises {promised} bytes and it has {size}. "
             "Export the report again or copy the file again."
         )
 
