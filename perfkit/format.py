@@ -12,7 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 MISSING = "n/a"
-CODE = re.compile("`([^`']+)`")  # a command in a sentence; compilers write `anonymous namespace'
+CODE = re.compile("`((?:[^`']|'[^`']*')+)`")  # a command in a sentence; compilers write `anonymous namespace'
 
 
 class Unit(NamedTuple):
@@ -157,7 +157,11 @@ def verbatim(html: str) -> str:
 
 
 def coded(text: str) -> str:
-    """Return text as HTML, with commands between backquotes as code."""
+    """Return text as HTML, with commands between backquotes as code.
+
+    >>> coded("run `ncu -k 'regex:a'` on f(`anonymous namespace'::g)")
+    'run <code>ncu -k &#x27;regex:a&#x27;</code> on f(`anonymous namespace&#x27;::g)'
+    """
     parts = map(escape, CODE.split(text))
     return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 

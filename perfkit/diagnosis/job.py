@@ -16,7 +16,7 @@ from perfkit.selection import Selection
 STEPS = {"step_median_ns": "RANGES, KERNELS", "baseline_step_ns": "SAMPLES"}
 IDLE = {"idle_frac": "KERNELS, COPIES", "paths_gpu_busy_frac": "TRACE"}
 MFU = "How much of the hardware's arithmetic peak does the model use (MFU)?"
-OPTIONS = "perfkit report RUN --params N --tokens-per-step N --dtype bf16, or these in perfkit.toml next to the run"
+OPTIONS = "perfkit report RUN --params N --tokens-per-step N --dtype bf16"
 TENTH = 0.1
 
 
@@ -65,7 +65,8 @@ def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | st
     needed = {"params": job.parameters, "tokens-per-step": job.tokens_per_step, "dtype": job.dtype}
     lacking = [f"--{name}" for name, value in needed.items() if not value]
     if lacking:
-        return f"perfkit does not know how much work the model needs. Please give: {', '.join(lacking)}"
+        wanted = f"Please give: {', '.join(lacking)}, or these in perfkit.toml next to the run"
+        return f"perfkit does not know how much work the model needs. {wanted}"
     if step is None:
         return "perfkit found no step in the recording, so it does not know the tokens per second"
     try:
