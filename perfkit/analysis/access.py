@@ -24,7 +24,7 @@ from perfkit import names
 from perfkit.analysis.causes import where
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.analysis.roofline import speed_of_light
-from perfkit.analysis.warps import main_stall
+from perfkit.analysis.warps import main_stall, positive
 from perfkit.errors import PerfkitError
 from perfkit.tables import LAUNCHES, STALLS
 
@@ -57,7 +57,7 @@ class _Check:
 def _per_request(kind: str) -> Rule:
     def rule(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
         sectors, requests = (values[kind.format(what)].to_numpy() for what in ("sectors", "requests"))
-        return _over(sectors, requests), requests == 0
+        return sectors / positive(requests), requests == 0
 
     return rule
 
@@ -65,12 +65,12 @@ def _per_request(kind: str) -> Rule:
 def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
     conflicts, wavefronts = values[_CONFLICTS].to_numpy(), values[_WAVEFRONTS].to_numpy()
     none = np.where(conflicts == 0, 0.0, np.nan)  # known also where the wavefronts were not counted
-    return first(_over(conflicts, wavefronts), np.where(wavefronts == 0, np.nan, none)), wavefronts == 0
+    return first(conflicts / positive(wavefronts), np.where(wavefronts == 0, np.nan, none)), wavefronts == 0
 
 
 def _excess(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
     moved, ideal = values[_SECTORS].to_numpy(), values[f"{_SECTORS}_ideal"].to_numpy()
-    return _over(moved - ideal, moved), moved == 0
+    return (moved - ideal) / positive(moved), moved == 0
 
 
 def _share(metric: str, whole: float) -> Rule:
@@ -97,10 +97,6 @@ _UNCLEAR = (
     "addresses that lie apart; the share of excess sectors tells which."
 )
 _CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
-
-
-def _over(part: Float, whole: Float) -> Float:
-    return part / np.where(whole > 0, whole, np.nan)
 
 
 TARGET_VERDICTS = ("met", "missed", "not applicable", "not measured")

@@ -129,14 +129,10 @@ def _named(frames: Iterable[pd.DataFrame], fulfils: Callable[[str], object]) -> 
 
 def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     """Return the step that began last before each pause of its rank, -1 before the first."""
-    keys = ["rank", "start_ns"]
-    if steps.empty:
-        return np.full(len(pauses), -1)
-    left = pauses[keys].assign(row=np.arange(len(pauses))).sort_values("start_ns", kind="stable")
-    before = pd.merge_asof(
-        left, steps[[*keys, "step"]].sort_values("start_ns", kind="stable"), on="start_ns", by="rank"
-    )
-    return before.sort_values("row", kind="stable")["step"].fillna(-1).to_numpy(np.int64)
+    (at, _), (begin, _) = causes.on_one_axis([pauses, steps], ["rank"])
+    place = np.searchsorted(begin, at, side="right") - 1
+    of_rank = np.append(steps["rank"], -1)[place] == pauses["rank"].to_numpy()
+    return np.where(of_rank, np.append(steps["step"], -1)[place], -1)
 
 
 def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:

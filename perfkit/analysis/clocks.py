@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.causes import covered
 from perfkit.analysis.communication import matched, with_start
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import ends, union
@@ -114,10 +115,8 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
     Ranks that share no process group with the lowest rank are compared over ranks in between; their errors add up, as
     independent errors do. Of a rank with several GPUs the first one counts.
 
-    References
-    ----------
-    Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps of concurrent events,
-    CLUSTER 2008 (linear interpolation, and the clock condition that no message arrives before it was sent).
+    Source: Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps of concurrent
+    events, CLUSTER 2008 (linear interpolation, and the clock condition that no message arrives before it was sent).
     """
     timed = with_start(collectives)
     timed = timed[timed["gpu"] == timed.groupby("rank")["gpu"].transform("min")]
@@ -240,14 +239,8 @@ def losses(
     verdict names what is MOST_OF the time. It is inconclusive for fewer than FEWEST collectives, where a clock is not
     known, and where waits are shorter than the errors of the clocks.
 
-    Parameters
-    ----------
-    collectives, kernels
-        As recorded; the clocks are applied to the collectives here.
-    clocks
-        What `offsets` returned.
-    gpus_per_node
-        Ranks are counted node by node, so many to each; 0 when not known, and then `span` is not known.
+    `collectives` and `kernels` are as recorded; `clocks`, what `offsets` returned, are applied to the collectives here.
+    `gpus_per_node`: ranks are counted node by node, so many to each; 0 when not known, and then `span` is not known.
     """
     timed = with_start(collectives)
     timed = timed.assign(idle_ns=_idle_between(timed, kernels))
@@ -295,11 +288,7 @@ def _idle_between(timed: pd.DataFrame, kernels: pd.DataFrame) -> pd.Series:
     of_gpu = dict(iter(KERNELS.check(kernels).groupby(["rank", "gpu"])))
     for key, rows in timed.sort_values("start_ns", kind="stable").groupby(["rank", "gpu"]):
         if key in of_gpu:
-            begin, end = ends(of_gpu[key], None)
-            work = union(begin, end, np.zeros(len(begin), np.int64))
-            busy = np.append(0, np.cumsum(work.end - work.start))
+            work = union(*ends(of_gpu[key]))
             at = np.append(work.start[0], rows["start_ns"].to_numpy())
-            place = np.searchsorted(work.start, at, side="right")
-            until = busy[place] - np.maximum(np.append(0, work.end)[place] - at, 0)
-            idle[rows.index] = np.diff(at) - np.diff(until)
+            idle[rows.index] = np.diff(at) - covered(work, at[:-1], at[1:])
     return idle

@@ -10,7 +10,6 @@ Where several call for a kernel, the one with the most time is named.
 """
 
 import shlex
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -95,12 +94,12 @@ def kernels(
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
     table["other_clock"] = (table["clock_ratio"] - 1).abs() > SAME_CLOCK
     table["scaled_dur_ns"] = table["dur_ns"] * table["clock_ratio"]
-    site = None
+    site = pd.DataFrame(columns=["operator", "python"], dtype="string")
     if ops is not None and api_calls is not None:
         site = operators(kernels if traced is None else traced, ops, api_calls, python_calls)
-    for column in ("operator", "python"):
-        table[column] = _looked_up(table["name"], None if site is None else site[column])
-    table["call_path"] = _looked_up(table["name"], None if calltree is None else call_paths(calltree, call_metrics))
+    paths = pd.Series(dtype="string") if calltree is None else call_paths(calltree, call_metrics)
+    for column, of_name in [*site.items(), ("call_path", paths)]:
+        table[column] = table["name"].map(of_name).astype("string")
     table["missing"] = _missing(table)
     return table[_COLUMNS]
 
@@ -189,10 +188,6 @@ def _main_stall(match: pd.DataFrame, launches: pd.DataFrame, stalls: pd.DataFram
     return largest.set_index("kernel").rename(columns={"reason": "main_stall"})[["main_stall", "main_stall_frac"]]
 
 
-def _looked_up(name: pd.Series, by_name: pd.Series | None) -> pd.Series:
-    return pd.Series(pd.NA, name.index, dtype="string") if by_name is None else name.map(by_name).astype("string")
-
-
 def _missing(table: pd.DataFrame) -> pd.Series:
     """Say what was not measured of each kernel, with the command that measures it."""
     absent = table[list(_SECTIONS)].isna().to_numpy()
@@ -219,24 +214,15 @@ def operators(
     by_op = ops.set_index(["rank", "op"])["name"].astype("string")
     keys = pd.MultiIndex.from_frame(of_kernel[["rank", "op"]])
     site = pd.DataFrame({"operator": by_op.reindex(keys).to_numpy()}).astype("string")
-    site["python"] = pd.array(_lines(kernels, api_calls, python_calls), dtype="string")
+    python = np.full(len(kernels), None, object)
+    if python_calls is not None and len(PYTHON_CALLS.check(python_calls)):
+        call = started_by(kernels, api_calls)
+        python[call >= 0] = lines(python_calls, api_calls.take(call[call >= 0]))
+    site["python"] = pd.array(python, dtype="string")
     site = site.assign(name=kernels["name"].astype("string").to_numpy(), dur_ns=kernels["dur_ns"].to_numpy())
     time = site.groupby(["name", "operator", "python"], dropna=False)["dur_ns"].sum().reset_index()
     most = time.sort_values(["dur_ns", "operator"], ascending=[False, True], kind="stable").drop_duplicates("name")
     return most.set_index("name")[["operator", "python"]]
-
-
-def _lines(kernels: pd.DataFrame, api_calls: pd.DataFrame, python_calls: pd.DataFrame | None) -> Sequence[str | None]:
-    """Return the Python line of each kernel's launch; None where no stack was recorded."""
-    call = started_by(kernels, api_calls)
-    has_call = call >= 0
-    python: list[str | None] = [None] * len(kernels)
-    if python_calls is None or python_calls.empty or not has_call.any():
-        return python
-    at = lines(PYTHON_CALLS.check(python_calls), api_calls.iloc[call[has_call]])
-    for row, line in zip(np.flatnonzero(has_call), at.astype(object), strict=True):
-        python[row] = None if pd.isna(line) else line
-    return python
 
 
 def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None) -> pd.Series:

@@ -119,8 +119,6 @@ def _free(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> _Ga
 
 def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
     """Return the row of the first call that launched an operation at the end of each gap, else -1."""
-    if not len(api_calls):
-        return np.full(len(gaps.start), -1, np.int64)
     gap, place = members(gaps.place, gaps.places)
     row = gaps.order[place]
     in_first = row < len(tables[0])  # of the tables laid end to end, of which only these rows are copied

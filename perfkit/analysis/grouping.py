@@ -26,6 +26,7 @@ class SpeedupBounds(NamedTuple):
 
 MOST = 2**62
 FEW = 2**16  # codes
+SPREAD, ROOM = 16, 2**20  # numbers that lie further apart are looked up by hashing, which is slower
 Values = NDArray[np.int64] | NDArray[np.float64]
 
 
@@ -188,6 +189,22 @@ def _codes(column: pd.Series) -> tuple[Int, int]:
             return column.to_numpy().astype(np.int64) - low, high - low + 1
     code: Int = pd.factorize(column)[0].astype(np.int64, copy=False) + 1
     return code, int(code.max(initial=0)) + 1
+
+
+def rows_of(frame: pd.DataFrame, key: str, rank: Int, number: Int) -> Int:
+    """Return the row of `frame` that has each rank, and each number in the column `key`; -1 where there is none."""
+    ranks, numbers = (frame[column].to_numpy(np.int64) for column in ("rank", key))
+    if not len(numbers):
+        return np.full(len(number), -1, np.int64)
+    lowest, low, span = ranks.min(), numbers.min(), int(numbers.max() - numbers.min()) + 1
+    keys = (ranks - lowest) * span + (numbers - low)
+    inside = (rank >= lowest) & (rank <= ranks.max()) & (number >= low) & (number - low < span)
+    wanted = np.where(inside, (rank - lowest) * span + (number - low), -1)
+    if (slots := int(keys.max()) + 1) > SPREAD * len(keys) + ROOM:
+        return np.asarray(pd.Index(keys).get_indexer(wanted), np.int64)
+    at = np.full(slots + 1, -1, np.int64)  # the last one answers for what is not in the table
+    at[keys] = np.arange(len(keys))
+    return np.asarray(at[wanted])
 
 
 def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Axis, Int, Window, bounds, cut, devices, total, union
+from perfkit.analysis.intervals import Axis, Int, Window, bounds, cut, devices, ends, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -144,8 +144,7 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame |
     spans = ranges[causes.where(RANGES.check(ranges)["name"], causes.DATA_LOADING.search)]
     # Of the thread of each rank that spends most time in them.
     threads, thread = numbered(spans, ["rank", "process", "thread"])
-    start = spans["start_ns"].to_numpy()
-    threads["time"] = total(union(start, start + spans["dur_ns"].to_numpy(), thread), len(threads))
+    threads["time"] = total(union(*ends(spans), thread), len(threads))
     longest = threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
     spans = spans[np.isin(thread, longest)].reset_index(drop=True)
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)

@@ -99,8 +99,6 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
     keep = end > start
     if not keep.all():
         start, end, group = start[keep], end[keep], None if group is None else group[keep]
-    if not len(start):
-        return Intervals(*(np.zeros(0, np.int64) for _ in range(3)))
     if group is None:
         begin, finish = _covered(np.sort(start, kind="stable"), np.sort(end, kind="stable"))
         return Intervals(begin, finish, np.zeros(len(begin), np.int64))
@@ -251,9 +249,7 @@ def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """Return the rows that overlap the window, cut at its edges; an empty one is kept where it starts in the window."""
     if window is None:
         return frame
-    first, last = bounds(window)
-    start = frame["start_ns"].to_numpy()
-    end = start + frame["dur_ns"].to_numpy()
+    (first, last), (start, end) = bounds(window), ends(frame)
     inside = (start < last) & ((end > first) | ((start == end) & (start >= first)))
     if inside.all() and (len(start) == 0 or (start.min() >= first and end.max() <= last)):
         return frame

@@ -28,8 +28,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, shared
-from perfkit.analysis.intervals import Int, Window, cut, devices, spans, total, union
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, shared, totals
+from perfkit.analysis.intervals import Int, Window, cut, devices, ends, spans, total, union
 from perfkit.analysis.operators.totals import launching
 from perfkit.names import decode
 from perfkit.names.parsing import canonical
@@ -110,8 +110,7 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
     """Return the time each group runs over the length of the window, both summed over the devices."""
     index, (device,) = devices(kernels)
     begin, end = spans([kernels], [device], len(index), window)
-    start = kernels["start_ns"].to_numpy()
-    stop = start + kernels["dur_ns"].to_numpy()
+    start, stop = ends(kernels)
     step = np.diff(device)
     if ((step > 0) | ((step == 0) & (start[1:] >= stop[:-1]))).all():
         busy = total_ns  # no kernel runs beside another
@@ -211,11 +210,7 @@ def precision(
     _, op = launching(OPS.check(ops), matrix, API_CALLS.check(api_calls))
     inside = cut(matrix.assign(**_formats(matrix["full_name"], ops["dtypes"], op)), window)
     keys = ["family", "format", "tensor_cores", "source"]
-    table, group = numbered(inside, keys)
-    figures = grouped(inside["dur_ns"].to_numpy(), group, len(table))
-    table["count"], table["total_ns"] = figures["count"], figures["total"]
-    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
-    return PRECISION.make(ranked(table, "total_ns", keys))
+    return PRECISION.make(totals(inside, keys)[list(PRECISION.column_names)])
 
 
 def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.Categorical[str]]:

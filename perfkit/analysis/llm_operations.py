@@ -11,7 +11,6 @@ NeurIPS 2022.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,17 +50,6 @@ OPERATIONS = Table(
 MEMORY = "dram"
 BEYOND = 1.1  # of a peak: more than boost clocks and the rounding of data sheets explain
 NORM, SOFTMAX, SILU = 7, 5, 4  # FLOP per element, counted in their formulas; see `work`
-
-
-class _Sizes(NamedTuple):
-    """Tokens, width of the model, sequences times heads, positions of a sequence, width of a head, bytes."""
-
-    tokens: int
-    hidden: int
-    rows: int
-    sequence: int
-    head_size: int
-    element: int
 
 
 Row = tuple[str, str, float, float, str, str]
@@ -135,31 +123,29 @@ def work(
     for name, value in {**given, "element_bytes": element_bytes}.items():
         if not value > 0:
             raise ValueError(f"{name}: {value} is not above 0")
-    sizes = _Sizes(batch * sequence, heads * head_size, batch * heads, sequence, head_size, element_bytes)
-    rows = pd.DataFrame(_rows(sizes), columns=[c for c in OPERATIONS.column_names if c != "intensity"])
+    made = _rows(batch, sequence, heads, head_size, element_bytes)
+    rows = pd.DataFrame(made, columns=[c for c in OPERATIONS.column_names if c != "intensity"])
     return OPERATIONS.make(rows.assign(intensity=rows["flops"] / rows["bytes"]))
 
 
-def _rows(sizes: _Sizes) -> Iterator[Row]:
+def _rows(batch: int, sequence: int, heads: int, head_size: int, element: int) -> Iterator[Row]:
     """Yield matrix products, attention, what touches every element once or twice, and what looks up."""
-    width, element = sizes.hidden, sizes.element
+    tokens, width = batch * sequence, heads * head_size
     formula = "2 M N K / (e (M K + K N + M N))"
-    for what, rows, guide in (("all tokens", sizes.tokens, "200 to 1000"), ("one token", 1, "1 to 10")):
+    for what, rows, guide in (("all tokens", tokens, "200 to 1000"), ("one token", 1, "1 to 10")):
         moved = element * (2 * rows * width + width**2)
         yield f"matrix product, {what}", "gemm", 2 * rows * width**2, moved, f"{formula}, M = {rows}", guide
-    pairs, tensor = sizes.rows * sizes.sequence**2, sizes.rows * sizes.sequence * sizes.head_size
-    flops, unfused = 4 * sizes.head_size * pairs, 4 * element * (tensor + pairs)
+    scores, elements = batch * heads * sequence**2, tokens * width
+    flops, unfused = 4 * head_size * scores, 4 * element * (elements + scores)
     yield "attention, scores in memory", "attention", flops, unfused, "Q T / (e (Q + T))", "5 to 10"
-    yield "attention, fused", "attention", flops, 4 * element * tensor, "T / e", "50 to 100"
-    one = tensor / sizes.sequence
-    yield "attention, one new token", "attention", 4 * tensor, 2 * element * (tensor + one), "2 T / (e (T + 1))", ""
-    elements, scores = sizes.tokens * sizes.hidden, sizes.rows * sizes.sequence**2
-    weights = 2 * sizes.hidden
-    moved = sizes.element * (2 * elements + weights)
+    yield "attention, fused", "attention", flops, 4 * element * elements, "T / e", "50 to 100"
+    one = elements / sequence
+    yield "attention, one new token", "attention", 4 * elements, 2 * element * (elements + one), "2 T / (e (T + 1))", ""
+    moved = element * (2 * elements + 2 * width)  # with weight and bias
     yield "layer norm", "normalisation", NORM * elements, moved, f"{NORM} / (2 e), and its weights", "1 to 2"
-    yield "softmax", "softmax", SOFTMAX * scores, 2 * sizes.element * scores, f"{SOFTMAX} / (2 e)", "2 to 5"
-    yield "SiLU", "elementwise", SILU * elements, 2 * sizes.element * elements, f"{SILU} / (2 e)", "1"
-    yield "embedding", "embedding", 0, 2 * sizes.element * elements, "0: rows are copied", "0"
+    yield "softmax", "softmax", SOFTMAX * scores, 2 * element * scores, f"{SOFTMAX} / (2 e)", "2 to 5"
+    yield "SiLU", "elementwise", SILU * elements, 2 * element * elements, f"{SILU} / (2 e)", "1"
+    yield "embedding", "embedding", 0, 2 * element * elements, "0: rows are copied", "0"
 
 
 def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.DataFrame:

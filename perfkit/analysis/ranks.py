@@ -65,12 +65,9 @@ class Reduction:
         Recordings of a rank one after the other become one. Ranks without a common clock keep spans of their own.
         """
         ranks = pd.DataFrame(self.extents, columns=["rank", *EXTENTS], dtype=np.int64).groupby("rank").agg(EXTENTS)
-        is_common = is_on_one_clock and len(ranks) > 1
-        spans = (
-            common(ranks)
-            if is_common
-            else dict(zip(ranks.index, zip(ranks["first"], ranks["last"], strict=True), strict=True))
-        )
+        spans = dict(zip(ranks.index, zip(ranks["first"], ranks["last"], strict=True), strict=True))
+        if is_on_one_clock and len(ranks) > 1:
+            spans = common(ranks)
         how = {name: {"shortest_ns": "min", "longest_ns": "max"}.get(name, "sum") for name in DEVICES[2:]}
         table = self.by_device().groupby(["rank", "gpu"], as_index=False).agg(how)
         table["span_ns"] = [spans[rank][1] - spans[rank][0] for rank in table["rank"]]

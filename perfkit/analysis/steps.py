@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import members, started_by, where
 from perfkit.analysis.grouping import grouped, numbered, over
-from perfkit.analysis.intervals import Int, Window, cut, total, union
+from perfkit.analysis.intervals import Int, Window, cut, ends, total, union
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, DUR, KERNELS, RANGES, RANK, START
 
@@ -127,11 +127,8 @@ def _last_change(dur: pd.Series) -> int:
     while len(part := dur.iloc[first:]) >= 2 * least:
         sums = (part.rank() - (len(part) + 1) / 2).cumsum().abs().to_numpy()
         place = least + int(sums[least - 1 : len(part) - least].argmax())
-        (before, after), middle = (
-            (part.iloc[:place], part.iloc[place:]),
-            math.sqrt(part.iloc[:place].median() * part.iloc[place:].median()),
-        )
-        low, high = (before, after) if before.median() < after.median() else (after, before)
+        low, high = sorted((part.iloc[:place], part.iloc[place:]), key=lambda side: float(side.median()))
+        middle = math.sqrt(low.median() * high.median())
         if high.median() < CHANGED * low.median() or min((low < middle).mean(), (high > middle).mean()) < ALIKE:
             break
         first += place
@@ -186,8 +183,7 @@ def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     columns = ["start_ns", "dur_ns", "name", "full_name", "in_graph", "correlation"]
     there = kernels[columns].iloc[_most(kernels, ["gpu", "process"])]
     there = there if there["start_ns"].is_monotonic_increasing else there.sort_values("start_ns", kind="stable")
-    start = there["start_ns"].to_numpy()
-    end = start + there["dur_ns"].to_numpy()
+    start, end = ends(there)
     pause = np.zeros(len(start), np.int64)
     pause[1:] = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
     pause[:1] = pause.max(initial=0) + 1  # nothing ran before the first kernel
@@ -239,8 +235,7 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
         for level in _levels(spans[where(spans["label"], wanted)]):
             # The stretches of a level that repeat.
             first, stop = repeats(level["label"].cat.codes.to_numpy().astype(np.int64))
-            start = level["start_ns"].to_numpy()
-            end = start + level["dur_ns"].to_numpy()
+            start, end = ends(level)
             begin, finish = bounds(start, end, first, stop)
             labels = level["label"].iloc[first]
             if len(first) and (stop - first == 1).all() and where(labels, ITERATION.search).all():
@@ -278,16 +273,14 @@ def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
     spans = spans[spans["dur_ns"] > 0]
     # How many of these ranges enclose each: the others, which were left out, do not count.
     _, thread = numbered(spans, LEVEL[:-1])
-    start = spans["start_ns"].to_numpy()
-    end = start + spans["dur_ns"].to_numpy()
+    start, end = ends(spans)
     offset = thread * (int(end.max(initial=0)) - int(start.min(initial=0)) + 1)
     order = np.lexsort((-end, start + offset))
     depth = np.zeros(len(start), np.int64)
     # Open at a start: ranges that began before it and had not ended.
     depth[order] = np.arange(len(start)) - np.searchsorted(np.sort(end + offset), (start + offset)[order], side="right")
     levels, number = numbered(spans.assign(depth=depth), LEVEL)
-    start = spans["start_ns"].to_numpy()
-    covered = total(union(start, start + spans["dur_ns"].to_numpy(), number), len(levels))
+    covered = total(union(start, end, number), len(levels))
     order = np.argsort(number, kind="stable")
     bound = np.r_[0, np.cumsum(np.bincount(number, minlength=len(levels)))]
     for level in np.lexsort((-covered, levels["depth"].to_numpy())):
@@ -349,8 +342,6 @@ def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
     >>> begin.tolist(), finish.tolist()
     ([0, 10], [10, 15])
     """
-    if not len(first):
-        return first, stop
     begin = start[first]
     finish = over(np.maximum, end, first, stop)
     finish[:-1] = np.where(stop[:-1] == first[1:], begin[1:], np.minimum(finish[:-1], begin[1:]))

@@ -139,11 +139,11 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
         at = of_sm[limit].to_numpy() == smallest
         named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
     table["limiter"] = pd.Series(named, dtype="string").mask(np.isnan(smallest))
-    waves = blocks / _positive(smallest * offered["sms"].to_numpy())
+    waves = blocks / positive(smallest * offered["sms"].to_numpy())
     # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
     printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
     same = (np.abs(waves - printed) <= _ROUNDED) | np.isnan(printed)
-    table["waves"] = np.where(same, waves, _positive(printed))
+    table["waves"] = np.where(same, waves, positive(printed))
     table["tail_frac"] = np.ceil(table["waves"]) - table["waves"]
     return table
 
@@ -161,8 +161,8 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
     >>> resident_blocks(*one, pd.DataFrame([asdict(a100)])).values.tolist()
     [[8.0, 4.0, 3.0, 32.0]]
     """
-    warps = _positive(np.ceil(threads / WARP))
-    of_warp = _positive(np.ceil(registers * WARP / REGISTER_UNIT) * REGISTER_UNIT)
+    warps = positive(np.ceil(threads / WARP))
+    of_warp = positive(np.ceil(registers * WARP / REGISTER_UNIT) * REGISTER_UNIT)
     at_once = np.floor(sm["registers"].to_numpy() / SCHEDULERS / of_warp) * SCHEDULERS
     ampere = np.where(sm["compute_capability"].isna(), np.nan, sm["compute_capability"] >= 8)
     unit = 256 - 128 * ampere
@@ -171,13 +171,14 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
         "warps": np.floor(sm["warps"].to_numpy() / warps),
         "registers": np.floor(at_once / warps),
         # A block that takes none is bounded by the slots, as the vendor prints it.
-        "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / _positive(kept))),
+        "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / positive(kept))),
         "slots": sm["slots"].to_numpy(),
     }
     return pd.DataFrame(columns)
 
 
-def _positive(values: Float) -> Float:
+def positive(values: Float) -> Float:
+    """Return the values above 0, NaN for the others."""
     return np.where(values > 0, values, np.nan)
 
 

@@ -18,21 +18,11 @@ from functools import lru_cache
 import pandas as pd
 
 from perfkit.names import families
-from perfkit.names.families import (
-    FAMILIES,
-    HOLLOW,
-    Decoded,
-    beginning,
-    compiled_rules,
-    family,
-    first_match,
-    functor,
-    short,
-)
+from perfkit.names.families import FAMILIES, Decoded, family, short
 from perfkit.names.parsing import base, library_of, qualified
 
 # Of several types a name lists, the operands' decides: tf32 beside f32, bf16 beside f32 accumulators.
-_NAMED_PRECISION = compiled_rules(
+_NAMED_PRECISION = families.compiled_rules(
     ("fp8", r"e4m3|e5m2|E4m3|E5m2|fp8|FP8|hfp8"),
     ("bf16", r"bf16|bfloat16|Bfloat16|BFloat16|nvjet_(?:sm\d+_)?ts|^Cijk_\w{4}_\w{4}_B"),
     ("tf32", r"tf32"),
@@ -233,8 +223,8 @@ __all__ = ["FAMILIES", "Decoded", "base", "decode", "family", "short", "table"]
 
 def precision_of(full_name: str) -> str:
     """Return the type of the operands: fp64, fp32, tf32, fp16, bf16, fp8, int8, int64, ..."""
-    does, name = functor(full_name), base(full_name)
-    if named := first_match(_NAMED_PRECISION, does if name in HOLLOW else name):
+    does, name = families.functor(full_name), base(full_name)
+    if named := families.first_match(_NAMED_PRECISION, does if name in families.HOLLOW else name):
         return named
     args = ", ".join(qualified(full_name)[-1].args)[:2000]
     if "tf32" in args:
@@ -242,13 +232,13 @@ def precision_of(full_name: str) -> str:
     for text in (does, args):
         if match := _TYPE.search(text):
             return _TYPE_PRECISION[match.group()]
-    integer = None if "OpaqueType" in does or name in HOLLOW else _INTEGER.search(does)
+    integer = None if "OpaqueType" in does or name in families.HOLLOW else _INTEGER.search(does)
     return _INTEGERS[integer.group()] if integer else ""
 
 
 def tensor_cores(full_name: str, family: str, precision: str) -> bool | None:
     """Return whether a kernel was built for tensor cores; None when its name does not say."""
-    text = beginning(full_name)
+    text = families.beginning(full_name)
     if "flash::" in text or (family in ("gemm", "convolution") and _TENSOR.search(text)):
         return True
     if family not in ("gemm", "convolution"):

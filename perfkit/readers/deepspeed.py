@@ -132,7 +132,8 @@ def read(path: Path) -> Profile:
     if rows and "world_size" in training.settings:
         rows.append((0, "world_size_count", float(training.settings["world_size"])))
     timed = {metric for _, metric, _ in rows}
-    rows += [row for row in _report_rows(printed, notes) if row[1] not in timed]
+    titles = [number for number, line in enumerate(printed) if "Flops Profiler" in line and TITLE.search(line)]
+    rows += [row for row in _report_rows(printed, titles, notes) if row[1] not in timed] if titles else []
     if not rows:
         raise ReadError(
             f"{path}: a title of DeepSpeed's Flops Profiler and no figure after it. "
@@ -140,21 +141,17 @@ def read(path: Path) -> Profile:
         )
     frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"])
     samples = tables.SAMPLES.make(frame.assign(rank=0, gpu=-1))
-    reported = bool(titles := _titles(printed))
     modules = _modules(printed[titles[-1] :]) if titles else tables.MODULES.empty()
     notes += _training_notes(training)
-    missing = (NO_BACKWARD,) if reported and not samples["metric"].eq("backward_ns").any() else ()
-    tool = "DeepSpeed" if reported else "Megatron"
+    missing = (NO_BACKWARD,) if titles and not samples["metric"].eq("backward_ns").any() else ()
+    tool = "DeepSpeed" if titles else "Megatron"
     capture = capture_table(path, tool, t0_unix_ns=training.start_ns, dur_ns=samples["time_ns"].max())
     loaders = {"SAMPLES": samples.copy, **({"MODULES": modules.copy} if len(modules) else {})}
     return Profile("deepspeed", path, capture, loaders, missing, tuple(notes))
 
 
-def _report_rows(printed: list[str], notes: list[str]) -> list[Row]:
-    """Return the figures of the last report, at time 0."""
-    titles = _titles(printed)
-    if not titles:
-        return []
+def _report_rows(printed: list[str], titles: list[int], notes: list[str]) -> list[Row]:
+    """Return the figures of the last report, at time 0; reports begin with the lines of these numbers."""
     report = _last_report(printed[titles[-1] :])
     if len(titles) > 1:
         notes.append(f"{len(titles)} reports of the Flops Profiler: the last one is read")
@@ -175,11 +172,6 @@ class Report:
     impossible: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     whole: bool = False
-
-
-def _titles(printed: Sequence[str]) -> list[int]:
-    """Return the numbers of the lines that begin a report."""
-    return [number for number, line in enumerate(printed) if "Flops Profiler" in line and TITLE.search(line)]
 
 
 def _last_report(printed: Sequence[str]) -> Report:

@@ -15,22 +15,12 @@ import re
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.calltree import totals
 from perfkit.analysis.calltree.paths import MPI, hot_path, kernel_stalls, kernels, mpi_calls
-from perfkit.analysis.calltree.totals import (
-    Bool,
-    Floats,
-    called,
-    exclusive,
-    inclusive,
-    nearest,
-    parents,
-    recorded,
-    rows_of,
-    threads,
-)
+from perfkit.analysis.calltree.totals import called, exclusive, inclusive, threads
 from perfkit.analysis.causes import where
-from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import total, union
+from perfkit.analysis.grouping import numbered, rows_of
+from perfkit.analysis.intervals import ends, total, union
 from perfkit.analysis.warps import ISSUING, TOTALS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
@@ -110,10 +100,10 @@ def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str =
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
-    totals = inclusive(calltree, call_metrics).astype({"metric": "string", "entry": "string"})
+    sums = inclusive(calltree, call_metrics).astype({"metric": "string", "entry": "string"})
     roots = calltree.loc[calltree["parent"].isna(), ["rank", "entry"]].astype({"entry": "string"})
     index = pd.MultiIndex.from_frame(roots.drop_duplicates().sort_values(["rank", "entry"]))
-    wide = totals.pivot_table("inclusive", ["rank", "entry"], "metric", aggfunc="sum").reindex(index)
+    wide = sums.pivot_table("inclusive", ["rank", "entry"], "metric", aggfunc="sum").reindex(index)
     seen = wide.notna().groupby(level="rank").transform("any").astype(bool)
     wide = wide.fillna(0.0).where(seen)
     if by == "rank":
@@ -132,18 +122,15 @@ def _columns(wide: pd.DataFrame, by: str) -> pd.DataFrame:
         table[name] = values(metric) * 1e9
     for name, metric in (COUNTS | BYTES | SAMPLES).items():
         table[name] = values(metric)
-    table["kernel_mean_ns"] = _over(table["kernel_ns"], table["launch_count"])
-    table["copy_frac"] = _over(table["copy_ns"], table["kernel_ns"] + table["copy_ns"])
-    table["coverage_frac"] = _over(table["sample_count"], table["expected_sample_count"])
+    moving, expected = table["kernel_ns"] + table["copy_ns"], table["expected_sample_count"]
+    table["kernel_mean_ns"] = table["kernel_ns"] / table["launch_count"].where(table["launch_count"] > 0)
+    table["copy_frac"] = table["copy_ns"] / moving.where(moving > 0)
+    table["coverage_frac"] = table["sample_count"] / expected.where(expected > 0)
     of_host = pd.concat([values(metric) * scale for metric, scale in HOST.items()], axis=1)
     table["host_ns"] = of_host.bfill(axis=1).iloc[:, 0]
     if "entry" in table:
         table["entry"] = table["entry"].astype("category")
     return table[[*BY[by], *COLUMNS]].rename_axis(columns=None).reset_index(drop=True)
-
-
-def _over(part: pd.Series, whole: pd.Series) -> pd.Series:
-    return part / whole.where(whole > 0)
 
 
 def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
@@ -168,7 +155,7 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
 
 def host_metric(call_metrics: pd.DataFrame) -> str:
     """Return the metric of the host's time, the first of HOST; empty where none was recorded."""
-    metrics = recorded(CALL_METRICS.check(call_metrics))
+    metrics = totals.recorded(CALL_METRICS.check(call_metrics))
     return next((metric for metric in HOST if metric in metrics), "")
 
 
@@ -235,12 +222,11 @@ def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) ->
     )
     before = (rows["start_ns"] + rows["dur_ns"]).groupby([rows["rank"], rows["thread"]]).shift()
     rows["certain"] = rows["ended"] & ~(rows["start_ns"] - before <= 1)
-    idle = nearest(parents(calltree), where(calltree["name"], IDLE.__contains__))
-    at = rows_of(calltree, rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
+    idle = totals.nearest(totals.parents(calltree), where(calltree["name"], IDLE.__contains__))
+    at = rows_of(calltree, "node", rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
     rows = rows[np.append(idle, -1)[at] < 0]  # an operation that is not in the tree counts as work
     device, group = numbered(rows, ["rank", "gpu"])
-    start, certain = rows["start_ns"].to_numpy(), rows["certain"].to_numpy()
-    end = start + rows["dur_ns"].to_numpy()
+    (start, end), certain = ends(rows), rows["certain"].to_numpy()
     device["low"] = total(union(start[certain], end[certain], group[certain]), len(device))
     device["high"] = total(union(start, end, group), len(device))
     return device.groupby("rank")[["low", "high"]].sum()
@@ -297,13 +283,13 @@ def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
 
 def _sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return each metric's sum by each method, NaN where no row has it."""
-    at = rows_of(calltree, call_metrics["rank"].to_numpy(np.int64), call_metrics["node"].to_numpy())
+    at = rows_of(calltree, "node", call_metrics["rank"].to_numpy(np.int64), call_metrics["node"].to_numpy())
     main = np.append(calltree["entry"].eq(MAIN).to_numpy(bool), False)[at]
     root = np.append(calltree["parent"].isna().to_numpy(), False)[at]
     metric, value = call_metrics["metric"].cat.codes.to_numpy(), call_metrics["inclusive"].to_numpy()
     names = call_metrics["metric"].cat.categories.astype(str)
 
-    def summed(rows: Bool) -> Floats:
+    def summed(rows: totals.Bool) -> totals.Floats:
         count = np.bincount(metric[rows], minlength=len(names))
         return np.where(count > 0, np.bincount(metric[rows], value[rows], len(names)), np.nan)
 

@@ -15,7 +15,7 @@ from perfkit import names
 from perfkit.analysis.calltree import totals
 from perfkit.analysis.calltree.totals import text
 from perfkit.analysis.causes import where
-from perfkit.analysis.grouping import numbered
+from perfkit.analysis.grouping import numbered, rows_of
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.warps import stall_shares
 from perfkit.schema import Column, Table
@@ -302,7 +302,7 @@ def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls
     at = np.full(len(calltree) + 1, -1, np.int64)
     at[contexts["row"].to_numpy()] = kernel
     of_node = stalls[stalls["node"].ge(0)]
-    row = totals.rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
+    row = rows_of(calltree, "node", of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
     enclosing = np.append(totals.nearest(parent, at[:-1] >= 0), -1)[row]
     inside = enclosing >= 0
     keys, of = numbered(of_node[inside].assign(kernel=at[enclosing[inside]]), ["kernel", "reason"])

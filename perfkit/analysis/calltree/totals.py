@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import where
-from perfkit.analysis.grouping import numbered
+from perfkit.analysis.grouping import numbered, rows_of
 from perfkit.analysis.intervals import Int
 from perfkit.names.parsing import qualified
 from perfkit.schema import Column, Table
@@ -24,7 +24,6 @@ from perfkit.tables import CALL_METRICS, CALL_THREAD, CALLTREE, RANK, THREAD_MET
 Bool = NDArray[np.bool_]
 PYTHON = "<logical python>"  # the module HPCToolkit gives to frames of the Python interpreter's own stack
 SEPARATOR = " > "
-_SPREAD, _ROOM = 16, 2**20  # contexts numbered more sparsely are looked up by hashing, which is slower
 # HPCToolkit's marks of functions without line information and without a name.
 _LIBRARY = re.compile(r"(?<=\S) (\[[^\[\]]*\.so[^\[\]]*\])\Z")
 Floats = NDArray[np.float64]
@@ -108,7 +107,7 @@ def measured(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) ->
     """Return the values of `metric` at the contexts of the tree; ValueError as in `of_metric`."""
     CALLTREE.check(calltree)
     values = of_metric(CALL_METRICS.check(call_metrics), metric)
-    row = rows_of(calltree, values["rank"].to_numpy(np.int64), values["node"].to_numpy())
+    row = rows_of(calltree, "node", values["rank"].to_numpy(np.int64), values["node"].to_numpy())
     there = row >= 0
     inclusive, exclusive = (values[name].to_numpy()[there] for name in ("inclusive", "exclusive"))
     return Measured(row[there], inclusive, exclusive, str(values["unit"].iloc[0]) if len(values) else "")
@@ -187,26 +186,10 @@ def _share(part: Floats, whole: Floats) -> Floats:
     return part / np.where(whole != 0, whole, np.nan)
 
 
-def rows_of(calltree: pd.DataFrame, rank: Int, node: Int) -> Int:
-    """Return the row of each context (`rank`, `node`) in the CALLTREE; -1 for one that is not in it."""
-    ranks, nodes = (calltree[key].to_numpy(np.int64) for key in ("rank", "node"))
-    if not len(nodes):
-        return np.full(len(node), -1, np.int64)
-    lowest, low, span = ranks.min(), nodes.min(), int(nodes.max() - nodes.min()) + 1
-    keys = (ranks - lowest) * span + (nodes - low)
-    inside = (rank >= lowest) & (rank <= ranks.max()) & (node >= low) & (node - low < span)
-    wanted = np.where(inside, (rank - lowest) * span + (node - low), -1)
-    if (slots := int(keys.max()) + 1) > _SPREAD * len(keys) + _ROOM:
-        return np.asarray(pd.Index(keys).get_indexer(wanted), np.int64)
-    at = np.full(slots + 1, -1, np.int64)  # the last one answers for what is not in the tree
-    at[keys] = np.arange(len(keys))
-    return np.asarray(at[wanted])
-
-
 def parents(calltree: pd.DataFrame) -> Int:
     """Return the row of each context's parent; -1 for a root, and where the parent is not in the table."""
     above = calltree["parent"].fillna(-1).to_numpy(np.int64)
-    return rows_of(calltree, calltree["rank"].to_numpy(np.int64), above)
+    return rows_of(calltree, "node", calltree["rank"].to_numpy(np.int64), above)
 
 
 def nearest(parent: Int, wanted: Bool) -> Int:

@@ -21,10 +21,11 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import monitoring, timeline
+from perfkit.analysis.causes import covered
 from perfkit.analysis.compare import resampling
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
 from perfkit.analysis.compare.resampling import FEWEST, LITTLE, MATTERS, TOLERANCE, UNSEEN, of_interval
-from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge
+from perfkit.analysis.intervals import Intervals, devices, ends, merge
 from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
 from perfkit.tables import SAMPLES
@@ -220,23 +221,17 @@ def in_parts(
     made = []
     for place, rank in enumerate(index["rank"]):
         if rank in of_rank:
-            start, end = ends(of_rank[rank], None)
-            reach = [_until(covered, place, end) - _until(covered, place, start) for covered in layers]
+            start, end = ends(of_rank[rank])
+            reach = []
+            for layer in layers:
+                own = slice(*np.searchsorted(layer.group, [place, place + 1]))
+                reach.append(covered(Intervals(*(column[own] for column in layer)), start, end))
             each = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
             spent = {f"{name}_ns": part for name, part in zip(NAMES, each, strict=True)}
             made.append(pd.DataFrame({"step": of_rank[rank]["step"].to_numpy(), **spent}))
     if not made:
         return STEP_PARTS.empty()
     return STEP_PARTS.make(pd.concat(made).groupby("step", as_index=False).mean())
-
-
-def _until(covered: Intervals, place: int, time: Int) -> Int:
-    """Return how much of a device's time before each of these times is covered."""
-    mine = slice(*np.searchsorted(covered.group, [place, place + 1]))
-    start, end = covered.start[mine], covered.end[mine]
-    whole, at = np.append(0, np.cumsum(end - start)), np.searchsorted(start, time, side="right")
-    last = np.append(time.min(initial=0), end)[at]  # before the first start nothing is covered
-    return np.asarray(whole[at] - np.maximum(last - time, 0), np.int64)
 
 
 def parts(

@@ -305,19 +305,7 @@ def mfu(
     """
     OPERATOR_POINTS.check(points)
     flops = float(points["flops"].sum())
-    _possible(flops, peak_flops_per_s, span_ns, gpus, recomputed_flops)
-    hfu = flops / (span_ns / 1e9 * gpus * (peak_flops_per_s or math.nan))
-    note = credible(hfu, what="mfu", gpus=gpus)
-    timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
-    row = {"flops": flops, "span_ns": int(span_ns), "gpus": int(gpus), "peak_flops_per_s": peak_flops_per_s}
-    row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
-    row["coverage_frac"] = modelled / timed if timed else math.nan
-    return pd.DataFrame([row]).assign(note=pd.array([note], "string"))
-
-
-def _possible(flops: float, peak: float | None, span_ns: int, gpus: int, recomputed: float) -> None:
-    """Raise if there is nothing to divide, or nothing to divide by."""
-    if peak is None or not 0 < peak < math.inf:
+    if peak_flops_per_s is None or not 0 < peak_flops_per_s < math.inf:
         raise PerfkitError("mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision.")
     if not flops > 0:
         raise PerfkitError(
@@ -326,5 +314,12 @@ def _possible(flops: float, peak: float | None, span_ns: int, gpus: int, recompu
         )
     if not span_ns > 0 or not gpus >= 1:
         raise ValueError(f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU")
-    if not 0 <= recomputed <= flops:
-        raise ValueError(f"recomputed_flops: {recomputed} is not within 0 and the operations, {flops}")
+    if not 0 <= recomputed_flops <= flops:
+        raise ValueError(f"recomputed_flops: {recomputed_flops} is not within 0 and the operations, {flops}")
+    hfu = flops / (span_ns / 1e9 * gpus * peak_flops_per_s)
+    note = credible(hfu, what="mfu", gpus=gpus)
+    timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
+    row = {"flops": flops, "span_ns": int(span_ns), "gpus": int(gpus), "peak_flops_per_s": peak_flops_per_s}
+    row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
+    row["coverage_frac"] = modelled / timed if timed else math.nan
+    return pd.DataFrame([row]).assign(note=pd.array([note], "string"))

@@ -164,16 +164,6 @@ FORMS = {
 }
 
 
-class _AttentionSizes(NamedTuple):
-    """Batch times query heads, query and key positions, head dimensions of query and value."""
-
-    heads: int
-    queries: int
-    keys: int
-    query_width: int
-    value_width: int
-
-
 class Places(NamedTuple):
     """Positions of a convolution's arguments; None where the operator has no such argument."""
 
@@ -192,24 +182,6 @@ PLACES = {
     "aten::miopen_convolution": Places(stride=4, padding=3, dilation=5, groups=6),
     "aten::mkldnn_convolution": Places(stride=4, padding=3, dilation=5, groups=6),
 }
-
-
-class _Dimension(NamedTuple):
-    """One spatial dimension of a convolution."""
-
-    image: int
-    filters: int
-    stride: int
-    padding: int
-    dilation: int
-    output_padding: int
-
-    def size(self, *, transposed: bool) -> int:
-        """Return the size of the output (PyTorch's documentation of Conv2d and ConvTranspose2d)."""
-        reach = self.dilation * (self.filters - 1)
-        if transposed:
-            return (self.image - 1) * self.stride - 2 * self.padding + reach + self.output_padding + 1
-        return (self.image + 2 * self.padding - reach - 1) // self.stride + 1
 
 
 def stored(elements: int, dtype: str) -> float:
@@ -330,26 +302,31 @@ def attention(given: Inputs, form: Form) -> Work | None:
     windowed = any(given.text(at) not in (None, "", "-1") for at in form.windows)  # only near positions see each other
     # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
     causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
-    if sizes is None or causal is None or several or windowed or (causal and sizes.queries != sizes.keys):
+    if sizes is None or causal is None or several or windowed:
+        return None
+    heads, queries, keys, query_width, value_width = sizes
+    if causal and queries != keys:
         return None
     widths = (3, 2) if form.backward else (1, 1)
-    pairs = sizes.heads * sizes.queries * sizes.keys
-    flops = 2 * pairs * (widths[0] * sizes.query_width + widths[1] * sizes.value_width)
-    out = stored(sizes.heads * sizes.queries * sizes.value_width, query.dtype)
+    flops = 2 * heads * queries * keys * (widths[0] * query_width + widths[1] * value_width)
+    out = stored(heads * queries * value_width, query.dtype)
     moved = (query.nbytes + key.nbytes + value.nbytes + out) * (2 if form.backward else 1)
     model = ("causal_" if causal else "") + "attention" + ("_backward" if form.backward else "")
     return Work(model, query.dtype, flops // 2 if causal else flops, moved)
 
 
-def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> _AttentionSizes | None:
-    """Return the sizes if the three fit together; several heads of the query may share one of key and value."""
+def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return batch times query heads, query and key positions, head dimensions of query and value, if they fit.
+
+    Several heads of the query may share one of key and value.
+    """
     if not len(query) == len(key) == len(value) == 4:
         return None
     batch, heads, queries, width = query
     fits = key[0] == value[0] == batch and key[1] == value[1] and key[2] == value[2] and key[3] == width
     if not fits or not key[1] or heads % key[1]:
         return None
-    return _AttentionSizes(batch * heads, queries, key[2], width, value[3])
+    return batch * heads, queries, key[2], width, value[3]
 
 
 def convolution(given: Inputs, at: Places) -> Work | None:
@@ -403,6 +380,14 @@ def _output_sizes(
     spread = [values * count if len(values) == 1 else values for values in arguments if values is not None]
     if len(spread) < 4 or any(len(values) != count for values in spread) or min(spread[0]) < 1:
         return None
-    each = map(_Dimension, image.shape[2:], filters.shape[2:], *spread)
-    sizes = tuple(dimension.size(transposed=transposed) for dimension in each)
+    dimensions = zip(image.shape[2:], filters.shape[2:], *spread, strict=True)
+    sizes = tuple(_size(*of, transposed=transposed) for of in dimensions)
     return sizes if min(sizes) >= 0 else None
+
+
+def _size(image: int, filters: int, stride: int, padding: int, dilation: int, extra: int, *, transposed: bool) -> int:
+    """Return the size of a dimension of the output (PyTorch's documentation of Conv2d and ConvTranspose2d)."""
+    reach = dilation * (filters - 1)
+    if transposed:
+        return (image - 1) * stride - 2 * padding + reach + extra + 1
+    return (image + 2 * padding - reach - 1) // stride + 1

@@ -274,16 +274,11 @@ class Works:
 
     def described(self, work: Numbers) -> pd.DataFrame:
         """Return name, or direction of a copy, and family of works by their number."""
-        distinct, place = np.unique(work, return_inverse=True)
-        texts = np.array([self._text(one) for one in distinct.tolist()], object)
+        names, directions = (np.array([*texts, None], object) for texts in (self._texts[0], self._directions))
+        texts = np.concatenate([names[self._name], directions])[work]
         family = np.append(self._family, np.full(self.count - self.kernels, -1))[work]
         families = pd.Categorical.from_codes(family, pd.Index(self._texts[2]))
-        return pd.DataFrame({"name": pd.Categorical(texts[place]), "family": families})
-
-    def _text(self, work: int) -> str | None:
-        of_kernel = work < self.kernels
-        texts, code = (self._texts[0], self._name[work]) if of_kernel else (self._directions, work - self.kernels)
-        return texts[code] if 0 <= code < len(texts) else None
+        return pd.DataFrame({"name": pd.Categorical(texts), "family": families})
 
 
 def blocks(count: int) -> Iterator[slice]:

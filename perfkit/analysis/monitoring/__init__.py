@@ -23,18 +23,7 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.monitoring import readings
 from perfkit.analysis.monitoring.alignment import clock_under_kernels
-from perfkit.analysis.monitoring.readings import (
-    BUSY,
-    at_limit,
-    dips,
-    idle,
-    imbalance,
-    percentiles,
-    summary,
-    throttling,
-    utilisation,
-)
-from perfkit.analysis.monitoring.readings import readings as log_readings
+from perfkit.analysis.monitoring.readings import at_limit, dips, idle, imbalance, summary, throttling, utilisation
 from perfkit.format import number, percent, size
 from perfkit.tables import SAMPLES
 
@@ -49,7 +38,7 @@ LINKS = {
 }
 # A GPU that was monitored has one of these, whatever else the samples hold.
 OF_A_DEVICE = (
-    *BUSY,
+    *readings.BUSY,
     *(metric for metrics in readings.CAUSES.values() for metric in metrics),
     *readings.COUNTED,
     *LINKS,
@@ -200,14 +189,14 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
         limits[limits["quantity"] == quantity].set_index(readings.DEVICE)[_OF_LIMIT].add_prefix(f"{quantity}_")
         for quantity in readings.QUANTITIES
     ]
-    drawn = log_readings(samples, "power_w", "memory_used_bytes", window=window)
+    drawn = readings.readings(samples, "power_w", "memory_used_bytes", window=window)
     means_of = readings.wide(drawn, readings.means(drawn), ("power_w", "memory_used_bytes"))
-    rates = log_readings(samples, *LINKS, window=window)
-    traffic = readings.wide(rates, percentiles(rates, {"p95": 0.95})["p95"], tuple(LINKS))
-    found = log_readings(samples, *BUSY, window=window)
+    rates = readings.readings(samples, *LINKS, window=window)
+    traffic = readings.wide(rates, readings.percentiles(rates, {"p95": 0.95})["p95"], tuple(LINKS))
+    found = readings.readings(samples, *readings.BUSY, window=window)
     busy = found.series[readings.DEVICE].assign(
         busy_count=found.count,
-        busy_median=percentiles(found, {"p50": 0.5})["p50"],
+        busy_median=readings.percentiles(found, {"p50": 0.5})["p50"],
         busy_idle_frac=readings.means(found, found.value == 0),
         busy_high_frac=readings.means(found, found.value >= HIGH),
     )

@@ -419,11 +419,7 @@ def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     the ticks between the first and the last reading that have none, NaN where the log is not regular or has fewer than
     three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
     """
-    return statistics(readings(samples, window=window))
-
-
-def statistics(found: Readings) -> pd.DataFrame:
-    """Return the table of `summary` for readings that are at hand."""
+    found = readings(samples, window=window)
     # The share of ticks without a reading, NaN where a series has no regular ticks. The last reading has no interval
     # after it: its own counts as regular, and is taken off again.
     ticks = found.hold / np.maximum(found.usual, 1)[found.row_series]

@@ -1,15 +1,11 @@
 """What do the framework's operators cost, on the CPU and on the GPU, and which of them should not be there?
 
-`ops`, `kernels`, `api_calls` and the like are OPS, KERNELS, API_CALLS of one execution and may be empty; another table
-raises SchemaError. `window` is (start_ns, end_ns), everything when omitted; ValueError if it does not end after it
-starts. Shares are 0..1.
-
-A kernel belongs to the innermost operator that runs on the launching thread when the launch call begins: of all
-operators [start, end) of that process and thread that contain the call's start. The call is joined on (rank, process,
-correlation); all nodes of a graph belong to the operator that launched the graph. Kernels without a recorded call, or
-launched outside of every operator, have no operator: they are never dropped, and stand in rows of their own. *Self* is
-an operator without those nested in it, *total* with them. Times of the GPU are sums of kernel durations, copies left
-out; concurrent kernels add up.
+All tables are of one execution. A kernel belongs to the innermost operator that runs on the launching thread when the
+launch call begins: of all operators [start, end) of that process and thread that contain the call's start. The call is
+joined on (rank, process, correlation); all nodes of a graph belong to the operator that launched the graph. Kernels
+without a recorded call, or launched outside of every operator, have no operator: they are never dropped, and stand in
+rows of their own. *Self* is an operator without those nested in it, *total* with them. Times of the GPU are sums of
+kernel durations, copies left out; concurrent kernels add up.
 
 Each of the `CHECKS` names operators by a pattern and says what they must do to count: an ``aten::item`` of a tensor on
 the CPU costs nothing, one that calls CUDA waits for the GPU. Operators count once per check, the outermost.
@@ -48,7 +44,7 @@ from perfkit.analysis.causes import is_graph_launch, is_memory, numbered_togethe
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import blocks
-from perfkit.analysis.intervals import Axis, Int, Window, cut, devices, spans
+from perfkit.analysis.intervals import Axis, Int, Window, cut, devices, ends, spans
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import HOW, Operators, backward, kernels_of, launched, summary
 from perfkit.analysis.steps import STEPS
@@ -300,9 +296,8 @@ def idle_after(
     """Return the device that each of the calls in `row` waits for, -1 unknown, and the idle time it costs, ns."""
     index, groups = devices(kernels, copies)
     device = _waited_for(row, index, groups, [kernels, copies], api_calls)
-    first, last = (np.append(ends, 0) for ends in spans([kernels, copies], groups, len(index), None, own=True))
-    start = api_calls["start_ns"].to_numpy()[row]
-    end = start + api_calls["dur_ns"].to_numpy()[row]
+    first, last = (np.append(times, 0) for times in spans([kernels, copies], groups, len(index), None, own=True))
+    start, end = (times[row] for times in ends(api_calls))
     measurable = (device >= 0) & (end >= first[device]) & (end < last[device])
     idle = np.zeros(len(row), np.int64)
     gaps = idle_gaps(kernels, copies, API_CALLS.empty()) if gaps is None else GAPS.check(gaps)
@@ -329,8 +324,7 @@ def _waited_for(
 
 def _idle(start: Int, end: Int, device: Int, gaps: pd.DataFrame, of_gap: Int) -> Int:
     """Return the part of the gap in which each wait ends that lies after its start and before the next wait's."""
-    begin = gaps["start_ns"].to_numpy()
-    finish = begin + gaps["dur_ns"].to_numpy()
+    begin, finish = ends(gaps)
     axis = Axis.over(1 + int(max(of_gap.max(initial=0), device.max(initial=0))), begin, finish, start, end)
     gap = np.searchsorted(axis.at(of_gap, begin), axis.at(device, end), side="right") - 1
     inside = np.flatnonzero((gap >= 0) & (np.append(of_gap, -1)[gap] == device) & (end < np.append(finish, 0)[gap]))

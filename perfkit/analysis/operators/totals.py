@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis import grouping
 from perfkit.analysis.causes import THREAD, numbered_together, on_one_axis, placed, started_by, where
 from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
@@ -69,15 +70,27 @@ class Operators:
         `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks with any of their
         kernels; all when omitted.
         """
-        of_ops, parent, of_kernels, row = self._ops, self._parent, self._kernels, self._row
+        of_ops, parent, of_kernels, row, keys = self._ops, self._parent, self._kernels, self._row, keys_of(by, KEYS)
         if kernels is not None:
             of_kernels, row = of_kernels.take(kernels), row[kernels]
         if ops is not None:
             number = np.full(len(of_ops) + 1, -1, np.int64)  # the last one answers for no operator
             number[ops] = np.arange(len(ops))
             of_ops, parent, row = of_ops.take(ops), number[parent[ops]], number[row]
-        kept = of_ops.reset_index(drop=True), of_kernels.reset_index(drop=True)
-        return summed(kept[0], parent, kept[1], row, keys=keys_of(by, KEYS), window=window)
+        # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
+        lacking = np.flatnonzero(row < 0)
+        own = of_kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
+        blank = {key: pd.Categorical.from_codes(np.full(len(own), -1), of_ops[key].cat.categories) for key in KEYS[:4]}
+        names, group = numbered(pd.concat([of_ops[keys], own.assign(**blank)[keys]], ignore_index=True), keys)
+        of_op = group[: len(of_ops)]
+        of_kernel = np.append(of_op, -1)[row]
+        of_kernel[lacking] = group[len(of_ops) :]
+        groups = _Grouping(parent, outermost(parent, of_op, np.arange(len(of_ops))), of_op, len(names))
+        inside = cut(of_kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
+        table = names.assign(**_on_cpu(of_ops, groups, window), **_on_gpu(inside, groups))
+        table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
+        some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
+        return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
 
 
 def with_moments(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[tuple[Int, Int], Int]:
@@ -117,13 +130,7 @@ def parents(ops: pd.DataFrame) -> Int:
 
 def rows_of(ops: pd.DataFrame, rank: Int, op: Int) -> Int:
     """Return the row in OPS of each operator (`rank`, `op`), -1 where it is not there."""
-    ranks, numbers = (ops[column].to_numpy(np.int64) for column in ("rank", "op"))
-    span = int(max(numbers.max(initial=0), op.max(initial=0))) + 1
-    key, wanted = ranks * span + numbers, rank * span + op
-    order = np.argsort(key, kind="stable")
-    place = np.searchsorted(key[order], wanted)
-    there = (np.append(key[order], -1)[place] == wanted) & (op >= 0)
-    return np.where(there, np.append(order, -1)[place], -1)
+    return grouping.rows_of(ops, "op", rank, op)
 
 
 def enclosing(parent: Int, row: Int) -> Iterator[tuple[Int, Int]]:
@@ -260,30 +267,7 @@ def summary(
     Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of
     Calls.
     """
-    keys = keys_of(by, KEYS)
-    parent = parents(OPS.check(ops))
-    _, row = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
-    return summed(ops, parent, kernels, row, keys=keys, window=window)
-
-
-def summed(
-    ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, row: Int, *, keys: list[str], window: Window | None
-) -> pd.DataFrame:
-    """Return what `summary` does, given the row of the operator around each one, and of that of each kernel."""
-    # The combinations of keys, that of each operator, and that of each kernel: its operator's or its own.
-    lacking = np.flatnonzero(row < 0)
-    own = kernels[["rank", "process"]].take(lacking).assign(thread=np.int64(-1))
-    blank = {key: pd.Categorical.from_codes(np.full(len(own), -1), ops[key].cat.categories) for key in KEYS[:4]}
-    names, group = numbered(pd.concat([ops[keys], own.assign(**blank)[keys]], ignore_index=True), keys)
-    of_op = group[: len(ops)]
-    of_kernel = np.append(of_op, -1)[row]
-    of_kernel[lacking] = group[len(ops) :]
-    grouping = _Grouping(parent, outermost(parent, of_op, np.arange(len(ops))), of_op, len(names))
-    inside = cut(kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)
-    table = names.assign(**_on_cpu(ops, grouping, window), **_on_gpu(inside, grouping))
-    table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
-    some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
-    return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
+    return Operators(ops, kernels, api_calls).summary(by=by, window=window)
 
 
 def _on_cpu(ops: pd.DataFrame, by: _Grouping, window: Window | None) -> dict[str, NDArray[Any]]:

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import KERNEL_WAIT_NS, is_launch, is_memory, is_sync, numbered_together, started_by
 from perfkit.analysis.grouping import grouped
-from perfkit.analysis.intervals import Axis, Int, Window, bounds
+from perfkit.analysis.intervals import Axis, Int, Window, bounds, ends
 
 Bool = NDArray[np.bool_]
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
@@ -143,8 +143,7 @@ class HostWaits(NamedTuple):
 
     def only(self, kept: Bool) -> HostWaits:
         """Return the waits that are kept."""
-        call, op, lag, own, starts, sure = self
-        return HostWaits(call[kept], op[kept], lag[kept], own[kept], starts[kept], sure[kept])
+        return HostWaits._make(column[kept] for column in self)
 
 
 def recorded(
@@ -175,8 +174,7 @@ def recorded(
 def _outermost(api_calls: pd.DataFrame, process: Int) -> tuple[Calls, Int]:
     """Return the outermost calls, and for each row of API_CALLS, and last for row -1, the number of its own."""
     (thread,) = numbered_together([api_calls], ["rank", "process", "thread"])
-    start = api_calls["start_ns"].to_numpy()
-    end = start + api_calls["dur_ns"].to_numpy()
+    start, end = ends(api_calls)
     order = np.lexsort((-end, start, thread))
     start, end, thread, kind = start[order], end[order], thread[order], _kinds(api_calls["name"])[order]
     axis = Axis.over(1 + int(thread.max(initial=0)), start, end)
@@ -304,8 +302,7 @@ def _of_kind(values: Int, kind: Int, counted: Bool) -> tuple[Int, Int]:
 
 def joined(sets: Sequence[HostWaits]) -> HostWaits:
     """Return the waits of several sets."""
-    call, op, lag, own, starts, sure = (np.concatenate(columns) for columns in zip(*sets, strict=True))
-    return HostWaits(call, op, lag, own, starts, sure)
+    return HostWaits._make(map(np.concatenate, zip(*sets, strict=True)))
 
 
 def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWaits, Int]:

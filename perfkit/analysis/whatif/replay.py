@@ -23,20 +23,8 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.intervals import Axis, Int, Window, bounds
-from perfkit.analysis.whatif.program import (
-    MID,
-    NONE,
-    Bool,
-    Handovers,
-    HostWaits,
-    Lags,
-    Operations,
-    Program,
-    handovers,
-    host_waits,
-    launch_lags,
-    own_copies,
-)
+from perfkit.analysis.whatif import program
+from perfkit.analysis.whatif.program import MID, NONE, Bool, Handovers, HostWaits, Lags, Operations, Program
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
 
@@ -104,13 +92,13 @@ class Plan:
     moved: Int
 
 
-def as_recorded(program: Program, api_names: pd.Series, *, pageable: Bool, communicates: Bool) -> Plan:
+def as_recorded(recording: Program, api_names: pd.Series, *, pageable: Bool, communicates: Bool) -> Plan:
     """Return the plan of a program as recorded; the flags tell copies of pageable memory, and communication kernels."""
-    ops, calls = program
-    own = own_copies(program, pageable)
-    lags = launch_lags(program, api_names, np.isin(np.arange(len(ops.start)), own.op))
-    waits, cost = host_waits(program, own, lags.typical_launch)
-    between, passed = stream_waits(ops, lags), handovers(calls)
+    ops, calls = recording
+    own = program.own_copies(recording, pageable)
+    lags = program.launch_lags(recording, api_names, np.isin(np.arange(len(ops.start)), own.op))
+    waits, cost = program.host_waits(recording, own, lags.typical_launch)
+    between, passed = stream_waits(ops, lags), program.handovers(calls)
     gap = np.zeros(len(calls.start), np.int64)
     gap[1:] = np.where(calls.thread[1:] == calls.thread[:-1], calls.start[1:] - calls.end[:-1], 0)
     gap[passed.call] = passed.lag
@@ -119,7 +107,7 @@ def as_recorded(program: Program, api_names: pd.Series, *, pageable: Bool, commu
     launch[MID:, between.op] = lags.typical_launch[between.op]
     space[MID:, between.op] = lags.typical_space[between.op]
     return Plan(
-        program=program,
+        program=recording,
         lags=lags,
         host_waits=waits,
         stream_waits=between,

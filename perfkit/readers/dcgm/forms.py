@@ -362,11 +362,9 @@ def is_answer(head: bytes) -> bool:
 
 def read_answer(path: Path) -> fields.Reading:
     """Read the series of an answer."""
-    answer = _answer(path)
-    series = (
-        [_answered(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []
-    )
-    notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
+    results, warnings = _answer(path)
+    series = [_answered(path, result) for result in results if "__name__" in result.metric]
+    notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in warnings]
     kept, devices = fields.gathered(series, notes)
     left_out = unknown(one.name for one in series)
     if not kept:
@@ -378,7 +376,8 @@ def read_answer(path: Path) -> fields.Reading:
     return fields.Reading("Prometheus", kept, timed=True, version=fields.driver(series), devices=devices, notes=notes)
 
 
-def _answer(path: Path) -> Answer:
+def _answer(path: Path) -> tuple[list[Result], list[str]]:
+    """Return the series of an answer and its warnings; ReadError if it is none."""
     data = content(path)
     try:
         answer = msgspec.json.decode(data, type=Answer)
@@ -402,7 +401,7 @@ def _answer(path: Path) -> Answer:
     twice = next((key for key in there if there[key] > decoded[key]), "")
     if twice:
         raise ReadError(f"{path}: an object has the key {twice!r} twice, and one value is lost. Ask for it again.")
-    return answer
+    return answer.data.result, answer.warnings
 
 
 def _answered(path: Path, result: Result) -> fields.Raw:

@@ -18,22 +18,9 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import percent, printable
 from perfkit.profile import Loader, Missing, Profile
-from perfkit.readers.hpctoolkit import contexts
+from perfkit.readers.hpctoolkit import contexts, files
 from perfkit.readers.hpctoolkit.contexts import Entry, Metric, calltree
-from perfkit.readers.hpctoolkit.files import (
-    AGAIN,
-    CCT,
-    KINDS,
-    MAGIC,
-    META,
-    PROFILE,
-    TRACE,
-    File,
-    Ints,
-    Profiles,
-    Traces,
-    Values,
-)
+from perfkit.readers.hpctoolkit.files import MAGIC, META, File, Ints, Profiles
 from perfkit.readers.text import capture_table, category, head
 
 VERSION = 3
@@ -76,12 +63,8 @@ def sniff(path: Path) -> bool:
 
 
 def _is_current(path: Path) -> bool:
-    try:
-        if path.is_dir():
-            return any(head(path / kind.name, len(MAGIC)) == MAGIC for kind in KINDS)
-        return head(path, len(MAGIC + META.format)) == MAGIC + META.format
-    except OSError:
-        return False
+    is_folder = any(head(path / kind.name, len(MAGIC)) == MAGIC for kind in files.KINDS)
+    return is_folder or head(path, len(MAGIC + META.format)) == MAGIC + META.format
 
 
 def read(path: Path) -> Profile:
@@ -100,20 +83,22 @@ class Database:
     """An open database; its tables are made when first asked for, and no part of a file is read twice."""
 
     def __init__(self, folder: Path) -> None:
-        for kind in (META, PROFILE):
+        for kind in (META, files.PROFILE):
             if not (folder / kind.name).exists():
-                raise ReadError(f"{folder / kind.name}: the database lacks this file. {AGAIN}")
+                raise ReadError(f"{folder / kind.name}: the database lacks this file. {files.AGAIN}")
         self._meta = File(folder, META)
-        self._profiles = Profiles(File(folder, PROFILE))
-        self._has_cct = (folder / CCT.name).exists()
+        self._profiles = Profiles(File(folder, files.PROFILE))
+        self._has_cct = (folder / files.CCT.name).exists()
         if self._has_cct:
-            File(folder, CCT)  # the values of profile.db in another order: only checked to be whole
+            File(folder, files.CCT)  # the values of profile.db in another order: only checked to be whole
         self._metrics = contexts.metrics(self._meta)
         self._kinds = contexts.identities(self._meta)
         self._entries = contexts.entries(self._meta)
-        self._made_up = simulated(contexts.description(self._meta))
-        traces = Traces(File(folder, TRACE), len(self._profiles)) if (folder / TRACE.name).exists() else None
-        self._traces = traces if traces and traces.exist else None
+        self._made_up = simulated(self._meta)
+        self._traces: files.Traces | None = None
+        if (folder / files.TRACE.name).exists():
+            traces = files.Traces(File(folder, files.TRACE), len(self._profiles))
+            self._traces = traces if traces.exist else None
 
     @cached_property
     def calltree(self) -> pd.DataFrame:
@@ -175,10 +160,12 @@ def missing(totals: pd.DataFrame, recorded: Collection[str]) -> tuple[Missing, .
     return (*lacking, *(table for table in TABLES if table.table not in recorded))
 
 
-def simulated(description: str) -> list[str]:
-    """Say that no program was measured, if the database says so."""
-    is_made = description.startswith(SIMULATED)
-    return [f"simulated, not measured: {printable(description.removeprefix(SIMULATED), LONGEST)}"] if is_made else []
+def simulated(meta: File) -> list[str]:
+    """Say that no program was measured, if the database says so of itself."""
+    _, at = meta.fields(meta.sections[contexts.GENERAL][0], "QQ", "the description")
+    text = meta.text(at)
+    told = printable(text.removeprefix(SIMULATED), LONGEST)
+    return [f"simulated, not measured: {told}"] if text.startswith(SIMULATED) else []
 
 
 def lost(totals: pd.DataFrame) -> list[str]:
@@ -193,11 +180,11 @@ def lost(totals: pd.DataFrame) -> list[str]:
     return notes[:SHOWN] + ([f"{len(notes) - SHOWN} more metrics do not add up"] if len(notes) > SHOWN else [])
 
 
-def incomplete(totals: pd.DataFrame, files: int) -> list[str]:
+def incomplete(totals: pd.DataFrame, count: int) -> list[str]:
     """Say that metric files are missing: together they do not have what experiment.xml says of all threads."""
     apart = totals[(totals["stored"] - totals["stated"]).abs() > PRINTED * totals["stated"].abs()]
     return [
-        f"{printable(name, LONGEST)}: the {files} metric files have {stored:.6g} {unit} together, experiment.xml says "
+        f"{printable(name, LONGEST)}: the {count} metric files have {stored:.6g} {unit} together, experiment.xml says "
         f"{stated:.6g}: these are not the files of all its threads. Copy the database whole"
         for name, unit, stored, stated in apart[["unit", "stored", "stated"]].head(1).itertuples()
     ]
@@ -215,7 +202,7 @@ def unsampled(totals: pd.DataFrame) -> list[str]:
     return notes
 
 
-def named(values: Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[np.int16], Floats]:
+def named(values: files.Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[np.int16], Floats]:
     """Return context, position of the metric in `numbers` and value of the values that are of these metrics."""
     position = np.full(NUMBERS, -1, np.int16)
     position[list(numbers)] = np.arange(len(numbers))

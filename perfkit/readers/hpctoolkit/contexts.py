@@ -139,12 +139,6 @@ def measured(text: str) -> tuple[str, str, float]:
     return text, unit, 1.0
 
 
-def description(meta: File) -> str:
-    """Return what the database says of itself."""
-    _, text = meta.fields(meta.sections[GENERAL][0], "QQ", "the description")
-    return meta.text(text)
-
-
 def identities(meta: File) -> list[str]:
     """Return the names of the kinds of identity, such as RANK, THREAD or GPUSTREAM."""
     first, count = meta.fields(meta.sections[IDENTITIES][0], "QB", "the kinds of identity")

@@ -15,20 +15,8 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.nccl import benchmark
-from perfkit.readers.nccl.log import (
-    Call,
-    Edge,
-    Facts,
-    calls,
-    candidates,
-    decode,
-    facts_of,
-    link_notes,
-    links,
-    operation,
-    read_log,
-)
+from perfkit.readers.nccl import benchmark, log
+from perfkit.readers.nccl.log import Call, Edge, Facts, operation
 from perfkit.readers.text import capture_table, content, devices_table, head
 
 VERSION = 6
@@ -61,7 +49,7 @@ LENGTH = 200  # characters of a line that are quoted
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is output of nccl-tests or holds lines of NCCL, by a table's header and NCCL's own prefix."""
-    start = decode(head(path, LOOKED_AT))
+    start = log.decode(head(path, LOOKED_AT))
     if benchmark.is_report(start) or benchmark.BANNER.search(start) or _LOG.search(start):
         return True
     return any(benchmark.layout(line) for line in start.splitlines() if "algbw" in line)
@@ -73,7 +61,7 @@ def read(path: Path) -> Profile:
     COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as printed,
     ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
     """
-    text = decode(content(path))
+    text = log.decode(content(path))
     return _report(text, path) if benchmark.is_report(text[:LOOKED_AT]) else _log(text, path)
 
 
@@ -99,14 +87,14 @@ def _report(text: str, path: Path) -> Profile:
 
 
 def _log(text: str, path: Path) -> Profile:
-    log = read_log(text, path)
-    benchmarks = benchmark.read_tables(log.lines)
+    written = log.read_log(text, path)
+    benchmarks = benchmark.read_tables(written.lines)
     binary = next((table.binary for table in benchmarks if table.binary is not None), None)
     if binary is not None:
         raise ReadError(f"{path}: binary data among the rows of a table, in line {binary}. Copy the log again.")
-    facts = facts_of(log.said, (line.text for line in log.lines))
-    called, network = calls(log.said, facts), links(log.said)
-    hinted = (line.text for line in log.lines if any(hint in line.text for hint in _HINTS))
+    facts = log.facts_of(written.said, (line.text for line in written.lines))
+    called, network = log.calls(written.said, facts), log.links(written.said)
+    hinted = (line.text for line in written.lines if any(hint in line.text for hint in _HINTS))
     failure = next((_quoted(match[0]) for text in hinted if (match := _FAILURE.search(text))), "")
     frames = {
         "COLLECTIVES": _collectives_table(benchmarks, called.calls, path),
@@ -115,22 +103,22 @@ def _log(text: str, path: Path) -> Profile:
     }
     if not (len(frames["COLLECTIVES"]) or network.edges or failure or facts.warnings):
         raise ReadError(_nothing(path, benchmarks))
-    damaged = log.interleaved + network.damaged + called.damaged
+    damaged = written.interleaved + network.damaged + called.damaged
     notes = [
         *_setup_note(benchmarks, facts),
         *_failed_note(failure),
         *_benchmark_notes(benchmarks, path),
-        *link_notes(network),
+        *log.link_notes(network),
         *[f"{called.unsized} calls or choices of unknown message size are left out"] * bool(called.unsized),
         *[f"{damaged} lines of NCCL that are not whole are left out"] * bool(damaged),
-        *log.notes,
+        *written.notes,
         *(f"NCCL warned: {_quoted(text)}" for text in list(facts.warnings)[:SHOWN]),
     ]
     more = len(facts.warnings) - SHOWN
     notes += [f"and {more} more warnings of NCCL"] if more > 0 else []
     version = next((table.version for table in benchmarks), "") or next(iter(facts.versions), "")
     capture = capture_table(path, "nccl-tests" if benchmarks else "NCCL", version)
-    hosts = {entry.host for entry in log.said} | {device.host for table in benchmarks for device in table.devices}
+    hosts = {entry.host for entry in written.said} | {device.host for table in benchmarks for device in table.devices}
     return _profile(path, frames, notes, capture, hosts)
 
 
@@ -169,7 +157,7 @@ def _collective(table: benchmark.Table, path: Path) -> str | None:
     """Return the collective of a table: what it says, else what its rows tell, with a command's or the file's name."""
     if table.program or not table.rows:
         return operation(table.program)
-    options = candidates(table.rows, table.ranks)
+    options = log.candidates(table.rows, table.ranks)
     hints = [name for name in (operation(table.named), operation(path.name)) if name in options]
     return options[0] if len(options) == 1 else next(iter(hints), None)
 

@@ -311,7 +311,9 @@ def tensor_flops(report: Report) -> Values:
     instructions, where one factor holds: 512 on V100 (capability 7.0), and 0 where none ran, up to Hopper.
     """
     unknown = np.full(len(report.launches), np.nan)
-    counted = reduce(_added, _per_type(report), unknown)
+    # What is known is added up; unknown only where all types are.
+    types = np.array([unknown, *_per_type(report)])
+    counted = np.where(np.isnan(types).all(axis=0), np.nan, np.nansum(types, axis=0))
     instructions = report.column("sm__inst_executed_pipe_tensor.sum")
     capability = np.array([launch.capability for launch in report.launches], str)
     volta = np.where(capability == "7.0", instructions * V100_FLOP_PER_INSTRUCTION, np.nan)
@@ -335,11 +337,6 @@ def _summed(report: Report, names: set[str]) -> Values:
     """Return the sum of counters of one level; sm and smsp count the same."""
     counts = [first(count(report, f"sm__{name}"), count(report, f"smsp__{name}")) for name in sorted(names)]
     return reduce(np.add, counts)
-
-
-def _added(left: Values, right: Values) -> Values:
-    """Add what is known; unknown only where both are."""
-    return np.where(np.isnan(left), right, left + np.nan_to_num(right))
 
 
 def sparse(report: Report) -> tuple[str, ...]:

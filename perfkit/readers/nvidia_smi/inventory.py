@@ -15,42 +15,20 @@ import numpy as np
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nvidia_smi.fields import ROWS, Column, Log, is_missing
+from perfkit.readers.nvidia_smi.fields import BITS, ROWS, Column, Log, is_missing
 from perfkit.readers.nvidia_smi.logs import origin, printed, ticks
 from perfkit.readers.text import CUT, content, utf8
 
 MARGIN = "temperature.slowdown.tlimit"
-# Words for the reasons that lowered the clock, in the text and in the XML.
-REASONS = (
-    ("gpu_idle", "idle"),
-    ("applications_clocks_setting", "applications clocks setting"),
-    ("sw_power_cap", "sw power cap"),
-    ("hw_slowdown", "hw slowdown"),
-    ("hw_thermal_slowdown", "hw slowdown/hw thermal slowdown"),
-    ("hw_power_brake_slowdown", "hw slowdown/hw power brake slowdown"),
-    ("sync_boost", "sync boost"),
-    ("sw_thermal_slowdown", "sw thermal slowdown"),
-    ("display_clock_setting", "display clock setting"),
-    ("display_clocks_setting", ""),
-)
+# Where the text has the reasons that lowered the clock; the XML has them by their names.
+REASONS = {name: name.replace("_", " ") for name in BITS} | {"gpu_idle": "idle"}
+REASONS |= {name: f"hw slowdown/{REASONS[name]}" for name in ("hw_thermal_slowdown", "hw_power_brake_slowdown")}
 KINDS = ("event", "throttle")  # since driver 535, and before
-TEXT_NAMES = {
-    **{row["text"]: row["column"] for row in ROWS if row["text"]},
-    **{
-        f"clocks {kind} reasons/{path}": f"clocks_event_reasons.{name}"
-        for kind in KINDS
-        for name, path in REASONS
-        if path
-    },
-}
-XML_NAMES = {
-    **{row["xml"]: row["column"] for row in ROWS if row["xml"]},
-    **{
-        f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}": f"clocks_event_reasons.{name}"
-        for kind in KINDS
-        for name, _ in REASONS
-    },
-}
+COLUMNS = {(kind, name): f"clocks_event_reasons.{name}" for kind in KINDS for name in BITS}
+TEXT_NAMES = {row["text"]: row["column"] for row in ROWS if row["text"]}
+TEXT_NAMES |= {f"clocks {kind} reasons/{REASONS[name]}": column for (kind, name), column in COLUMNS.items()}
+XML_NAMES = {row["xml"]: row["column"] for row in ROWS if row["xml"]}
+XML_NAMES |= {f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}": column for (kind, name), column in COLUMNS.items()}
 TITLE = re.compile(r"=+NVSMI LOG=+")
 GPU = re.compile(r"GPU [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f.]+")
 SEPARATOR = re.compile(r" :(?: |$)")

@@ -19,26 +19,11 @@ from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nvidia_smi.fields import (
-    DMON,
-    FIELDS,
-    IDENTITY,
-    METRICS,
-    NAMED,
-    PREFIXES,
-    QUERY,
-    Column,
-    Log,
-    Mixed,
-    Unreadable,
-    indices,
-    numbered,
-    scale,
-    unreadable,
-)
+from perfkit.readers.nvidia_smi import fields
+from perfkit.readers.nvidia_smi.fields import Column, Log
 from perfkit.readers.text import CUT, content, line_of, utf8
 
-DOTTED = {name for names in FIELDS.values() for name in names if "." in name}
+DOTTED = {name for names in fields.FIELDS.values() for name in names if "." in name}
 FIELD = re.compile(r"([\w.]+)(?: \[[^\[\]]*\])?")
 SEPARATORS = ",;\t|"
 FAILED = ("NVIDIA-SMI has failed", "Failed to", "Unable to determine", "No devices were found")
@@ -50,11 +35,11 @@ NO_DATE = "no date: the wall clock is not known; record with `-o DT`"
 UNIT = re.compile(r"\[([^\[\]]*)\]\s*$")
 KNOWN = {
     "index",
-    *IDENTITY,
-    *NAMED,
+    *fields.IDENTITY,
+    *fields.NAMED,
     "driver_version",
     "compute_cap",
-    *(name for names in FIELDS.values() for name in names),
+    *(name for names in fields.FIELDS.values() for name in names),
 }
 QUERY_NO_TIMES = "no times: rows of a GPU are taken to be 1 s apart; add `timestamp` to --query-gpu"
 
@@ -82,13 +67,13 @@ def is_dmon(line: str) -> bool:
     words = re.split(r"[\s,;]+", line.removeprefix("#").strip())
     while words and words[0] in ("Date", "Time"):
         words.pop(0)
-    return len(words) > 1 and words[0] == "gpu" and words[1] in DMON and "pid" not in words
+    return len(words) > 1 and words[0] == "gpu" and words[1] in fields.DMON and "pid" not in words
 
 
 def is_query(line: str) -> bool:
     """Say whether a line is the header of a ``--query-gpu`` log, whatever separates its columns."""
     names = header_names(line, SEPARATORS)
-    return all(names) and any(name in DOTTED or name.startswith(PREFIXES) for name in names)
+    return all(names) and any(name in DOTTED or name.startswith(fields.PREFIXES) for name in names)
 
 
 def header_names(line: str, separators: str = ",") -> list[str]:
@@ -106,29 +91,35 @@ def dmon_log(path: Path) -> Log:
     if len(headers) != 1 or len(set(headers[0])) != len(headers[0]):
         raise ReadError(f"{lines.path}: {_trouble(headers)}")
     names = headers[0]
-    usual = tuple(DMON[name][1] if name in DMON else "" for name in names)
+    usual = tuple(fields.DMON[name][1] if name in fields.DMON else "" for name in names)
     listed = next((words for words in screens if "Idx" in words and len(words) == len(usual)), usual)
     units = dict(zip(names, listed, strict=True))
-    metric_names = [name for name in names if name in DMON and scale(units[name], METRICS[DMON[name][0]])]
+    metric_names = [
+        name
+        for name in names
+        if name in fields.DMON and fields.scale(units[name], fields.METRICS[fields.DMON[name][0]])
+    ]
     read: dict[str, Column] = lines.columns(names, [name for name in names if name in (*DMON_PLACE, *metric_names)])
     try:
-        gpu = indices("gpu", read["gpu"])
+        gpu = fields.indices("gpu", read["gpu"])
         if "Time" in read:
             times, start, notes = origin(dated(read.get("Date"), read["Time"]))
             first, notes = (start, notes) if "Date" in read else (None, [NO_DATE])
         else:
             times, first, notes = ticks(gpu), None, [DMON_NO_TIMES]
-    except Unreadable as e:
-        raise unreadable(path, lines.where, e.name, e) from e
+    except fields.Unreadable as e:
+        raise fields.unreadable(path, lines.where, e.name, e) from e
     return Log(
         path=path,
         tool="nvidia-smi dmon",
-        columns={DMON[name][0]: Column(read[name].codes, read[name].texts, units[name]) for name in metric_names},
+        columns={
+            fields.DMON[name][0]: Column(read[name].codes, read[name].texts, units[name]) for name in metric_names
+        },
         gpu=gpu,
         time_ns=times,
         t0_unix_ns=first,
         where=lines.where,
-        names={DMON[name][0]: name for name in metric_names},
+        names={fields.DMON[name][0]: name for name in metric_names},
         notes=(*lines.notes, *notes),
         unread=tuple(name for name in names if name not in (*metric_names, *DMON_PLACE)),
     )
@@ -147,16 +138,16 @@ def query_log(path: Path) -> Log:
     """Read a log of a query."""
     lines = _lines(path)
     names, units = _query_header(lines)
-    wanted = [name for name in names if name in KNOWN or name.startswith(PREFIXES)]
+    wanted = [name for name in names if name in KNOWN or name.startswith(fields.PREFIXES)]
     read = lines.columns(names, [name for name in names if name in (*wanted, "timestamp")])
     stamps = read.pop("timestamp", None)
     columns = {name: Column(column.codes, column.texts, units[name]) for name, column in read.items()}
     try:
         times, first, gpu, notes = _placed(columns, stamps, len(lines.numbers))
-    except Unreadable as e:
-        raise unreadable(path, lines.where, e.name, e) from e
-    except Mixed as e:
-        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record `{QUERY}`.") from e
+    except fields.Unreadable as e:
+        raise fields.unreadable(path, lines.where, e.name, e) from e
+    except fields.Mixed as e:
+        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record `{fields.QUERY}`.") from e
     return Log(
         path=path,
         tool="nvidia-smi --query-gpu",
@@ -193,10 +184,10 @@ def _placed(
 ) -> tuple[NDArray[np.int64], int | None, NDArray[np.int32], list[str]]:
     """Return time and GPU of each row, the wall clock of the first, and notes."""
     if stamps is None:
-        gpu, notes = numbered(columns, None)
+        gpu, notes = fields.numbered(columns, None)
         return ticks(gpu), None, gpu, [*notes, QUERY_NO_TIMES]
     times, first, more = origin(logged(stamps, "timestamp"))
-    gpu, notes = numbered(columns, times) if columns else (np.zeros(rows, np.int32), [])
+    gpu, notes = fields.numbered(columns, times) if columns else (np.zeros(rows, np.int32), [])
     return times, first, gpu, [*notes, *more]
 
 
@@ -288,7 +279,9 @@ def logged(column: Column, name: str) -> Times:
     except pa.ArrowInvalid:
         times = None
     if times is None or (np.abs(times) > MOST_DAYS * DAY).any():
-        raise Unreadable(name, column, next((i for i, text in enumerate(column.texts) if not _is_logged(text)), 0))
+        raise fields.Unreadable(
+            name, column, next((i for i, text in enumerate(column.texts) if not _is_logged(text)), 0)
+        )
     stamps: Times = times[column.codes]
     return stamps
 
@@ -341,7 +334,7 @@ def _each(name: str, column: Column, value: Any) -> Times:
         try:
             made[i] = value(text)
         except ValueError:
-            raise Unreadable(name, column, i) from None
+            raise fields.Unreadable(name, column, i) from None
     return made[column.codes]
 
 
