@@ -6,7 +6,6 @@ name, called `<gpu kernel>`. Contexts without time and launches, which only a tr
 """
 
 import re
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,13 +46,6 @@ _STEP = re.compile(r"::(?:call|redispatch)$")
 MPI = re.compile(r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$")  # calls of C and Fortran, not what a library has inside
 # The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
-
-
-class Found(NamedTuple):
-    """Rows of kernels, and of the placeholder each belongs to: its own for one without a name."""
-
-    row: Int
-    placeholder: Int
 
 
 NAME = Column("name", "string", "short name for people")
@@ -187,31 +179,33 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     below = np.flatnonzero(np.append(holds, False)[parent])
     children = np.bincount(parent[below], minlength=len(parent))
     row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
-    contexts = Found(row, np.where(holds[row], row, parent[row]))
-    amounts = {m: _amount(calltree, call_metrics, m, contexts) for m in (TIME, LAUNCHES) if m in metrics}
+    placeholder = np.where(holds[row], row, parent[row])  # that a kernel belongs to: itself for one without a name
+    amounts = {m: _amount(calltree, call_metrics, m, row, placeholder) for m in (TIME, LAUNCHES) if m in metrics}
     if amounts:
         did = np.any([amount > 0 for amount in amounts.values()], axis=0)
-        contexts = Found(contexts.row[did], contexts.placeholder[did])
+        row, placeholder = row[did], placeholder[did]
         amounts = {metric: amount[did] for metric, amount in amounts.items()}
-    unknown = np.full(len(contexts.row), np.nan)
-    table = calltree.iloc[contexts.row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
-    table = table.reset_index(drop=True).assign(row=contexts.row)
+    unknown = np.full(len(row), np.nan)
+    table = calltree.iloc[row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
+    table = table.reset_index(drop=True).assign(row=row)
     table["total_ns"] = amounts.get(TIME, unknown) * 1e9
     table["launch_count"] = amounts.get(LAUNCHES, unknown)
     owner = totals.within(calltree, parent)
-    python = _python(calltree, parent, owner, contexts.placeholder)
-    return table.assign(site=_sites(calltree, parent, contexts.placeholder), **python)
+    python = _python(calltree, parent, owner, placeholder)
+    return table.assign(site=_sites(calltree, parent, placeholder), **python)
 
 
-def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sites: Found) -> totals.Floats:
+def _amount(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, row: Int, placeholder: Int
+) -> totals.Floats:
     """Return a metric's value of each kernel, 0 where none was stored."""
     values = totals.measured(calltree, call_metrics, metric)
     inclusive, alone = np.zeros((2, len(calltree)))
     inclusive[values.row] = np.nan_to_num(values.inclusive)
     alone[values.row] = np.nan_to_num(values.exclusive)
-    nameless = sites.row == sites.placeholder
-    single = np.bincount(sites.placeholder, minlength=len(calltree))[sites.placeholder] == 1
-    return np.where(nameless, 0.0, inclusive[sites.row]) + np.where(nameless | single, alone[sites.placeholder], 0.0)
+    nameless = row == placeholder
+    single = np.bincount(placeholder, minlength=len(calltree))[placeholder] == 1
+    return np.where(nameless, 0.0, inclusive[row]) + np.where(nameless | single, alone[placeholder], 0.0)
 
 
 def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict[str, pd.Series]:
