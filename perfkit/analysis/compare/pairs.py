@@ -103,8 +103,7 @@ def kernels(
     the second for gone ones too; `status` category: changed, same, new or gone.
     """
     _known(by, MATCHED_BY)
-    old, new = stepwise(before), stepwise(after)
-    same_unit(old, new)
+    old, new = _of_one_unit(before, after)
     if by == "order" and not all("step" in frame for frame in (*old, *new)):
         raise ValueError("by: 'order' needs kernels with a step. Pass them through in_steps.")
     if by == "order":
@@ -260,8 +259,7 @@ def families(
     "gone".
     """
     how = resampling.Resampling(statistic, confidence, resamples, seed).checked()
-    old, new = stepwise(before), stepwise(after)
-    same_unit(old, new)
+    old, new = _of_one_unit(before, after)
     spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
     rows = []
     for family in sorted({name for side in spent for run in side for name, times in run.items() if times.any()}):
@@ -276,15 +274,12 @@ def families(
     return table.iloc[order].reset_index(drop=True)
 
 
-def stepwise(given: resampling.Frames) -> list[pd.DataFrame]:
-    """Return the frames of a side, those without a kernel left out."""
-    return [frame for frame in resampling.listed(given) if len(KERNELS.check(frame))]
-
-
-def same_unit(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame]) -> None:
-    """Refuse to compare kernels per step with kernels per run."""
-    if len({"step" in frame for frame in (*old, *new)}) > 1:
+def _of_one_unit(*sides: resampling.Frames) -> list[list[pd.DataFrame]]:
+    """Return the frames of each side that have kernels; refuse to compare kernels per step with kernels per run."""
+    filled = [[frame for frame in resampling.listed(side) if len(KERNELS.check(frame))] for side in sides]
+    if len({"step" in frame for frames in filled for frame in frames}) > 1:
         raise ValueError("before, after: some have a column step and some have none. Pass all through in_steps.")
+    return filled
 
 
 def _per_step(kernels: pd.DataFrame) -> dict[str, resampling.Floats]:

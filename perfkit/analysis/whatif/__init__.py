@@ -172,7 +172,7 @@ def prepared(
         raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
     if len(program.ops.start) and not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
         raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
-    plan = _plan(program, tables)
+    plan = as_recorded(program, kernels, copies, api_calls)
     measured = _spans(program, plan, (program.ops.start, program.ops.end))
     unchanged = _spans(program, plan, timed(plan, MID))
     lost, span_ns = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum()), int(measured[-1])
@@ -204,19 +204,6 @@ def changed(run: Prepared, changes: Sequence[Change] = ()) -> Replay:
         {"rank": np.unique(program.ops.rank).astype("int32"), **dict(zip(_SPANS, rows[:, :-1], strict=True))}
     )
     return Replay(ranks, **dict(zip(_SPANS, rows[:, -1].tolist(), strict=True)), touched=touched)
-
-
-def _plan(program: Program, tables: Tables) -> Plan:
-    kernels, copies = tables.kernels, tables.copies
-    pageable = ((copies["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")).to_numpy()
-    communicates = (kernels["family"] == "communication").to_numpy()
-    row = program.ops.row
-    return as_recorded(
-        program,
-        tables.api_calls["name"],
-        pageable=np.r_[np.zeros(len(kernels), bool), pageable][row],
-        communicates=np.r_[communicates, np.zeros(len(copies), bool)][row],
-    )
 
 
 def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:

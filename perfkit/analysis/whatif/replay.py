@@ -92,11 +92,13 @@ class Plan:
     moved: Int
 
 
-def as_recorded(recording: Program, api_names: pd.Series, *, pageable: Bool, communicates: Bool) -> Plan:
-    """Return the plan of a program as recorded; the flags tell copies of pageable memory, and communication kernels."""
+def as_recorded(recording: Program, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Plan:
+    """Return the plan of a program as recorded; it is that of KERNELS, COPIES and API_CALLS."""
     ops, calls = recording
-    own = program.own_copies(recording, pageable)
-    lags = program.launch_lags(recording, api_names, np.isin(np.arange(len(ops.start)), own.op))
+    pageable = copies["src_memory"].eq("pageable") | copies["dst_memory"].eq("pageable")
+    communicates = np.r_[kernels["family"].eq("communication"), np.zeros(len(copies), bool)][ops.row]
+    own = program.own_copies(recording, np.r_[np.zeros(len(kernels), bool), pageable][ops.row])
+    lags = program.launch_lags(recording, api_calls["name"], np.isin(np.arange(len(ops.start)), own.op))
     waits, cost = program.host_waits(recording, own, lags.typical_launch)
     between, passed = stream_waits(ops, lags), program.handovers(calls)
     gap = np.zeros(len(calls.start), np.int64)
