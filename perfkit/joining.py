@@ -32,6 +32,7 @@ from perfkit.hardware import peaks
 from perfkit.job import Job
 from perfkit.profile import Profile
 from perfkit.readers import kind
+from perfkit.schema import stretches
 
 # What belongs is decided in this order: what says most of single kernels first.
 ORDER = ("timeline", "framework", "counters", "call_paths", "monitor", "network", "training")
@@ -243,8 +244,7 @@ def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list
 def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
     """Return the series of a table whose order puts the readings of each one after the other."""
     keys = [frame[name].to_numpy() for name in ("rank", "gpu")] + [frame["metric"].cat.codes.to_numpy()]
-    changed = np.logical_or.reduce([np.diff(key) != 0 for key in keys])
-    starts = np.append(0, 1 + np.flatnonzero(changed))[: len(frame)]
+    starts = stretches(keys, len(frame))
     stops = np.append(starts[1:], len(frame))[: len(starts)]
     heads, times = frame.iloc[starts], frame["time_ns"].to_numpy()
     devices = zip(heads["rank"].tolist(), heads["gpu"].tolist(), heads["metric"].astype(str), strict=True)

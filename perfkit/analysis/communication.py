@@ -21,7 +21,7 @@ import pandas as pd
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, Window, devices, ends, intersect, share, total, union
 from perfkit.errors import PerfkitError
-from perfkit.schema import Column, Table
+from perfkit.schema import Column, Table, stretches
 from perfkit.tables import COLLECTIVES, GPU, KERNELS, RANK
 
 MATCHED = Table(
@@ -191,7 +191,7 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
 def _summed(rows: pd.DataFrame) -> pd.DataFrame:
     """Return counts and times per rank and GPU: of collectives with all ranks together, and of the others a count."""
     together = rows["together"]
-    first = firsts(rows["collective"].to_numpy())  # the first to come waited longest
+    first = stretches([rows["collective"].to_numpy()], len(rows))  # the first to come waited longest
     skew_ns = np.repeat(rows["wait_ns"].to_numpy()[first], np.diff(first, append=len(rows)))
     figures = rows[["rank", "gpu"]].assign(
         count=together.astype("int64"),
@@ -271,7 +271,7 @@ def matched(collectives: pd.DataFrame) -> pd.DataFrame:
 
 def _compared(rows: pd.DataFrame, number: Int) -> pd.DataFrame:
     """Return the columns of MATCHED for rows in which those of one collective follow each other by start."""
-    first = firsts(number)
+    first = stretches([number], len(rows))
     length = np.diff(first, append=len(rows))
     last_start = np.repeat(rows["start_ns"].to_numpy()[first + length - 1], length)
     end = (rows["start_ns"] + rows["dur_ns"]).to_numpy()
@@ -279,11 +279,6 @@ def _compared(rows: pd.DataFrame, number: Int) -> pd.DataFrame:
     return rows[["rank", "gpu", "group", "operation", "bytes", "start_ns", "dur_ns"]].assign(
         collective=number, wait_ns=last_start - rows["start_ns"], together=last_start < first_end
     )
-
-
-def firsts(number: Int) -> Int:
-    """Return the place of the first of each number, where equal ones follow each other."""
-    return np.flatnonzero(np.diff(number, prepend=-1))
 
 
 def with_start(collectives: pd.DataFrame) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices,
 from perfkit.analysis.intervals import spans as spans_of
 from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
+from perfkit.schema import stretches
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 EDGE = CAUSES.index("edge")
@@ -184,8 +185,7 @@ class Launching:
     def __init__(self, api_calls: pd.DataFrame) -> None:
         self._calls = api_calls
         pairs = [api_calls[column].to_numpy() for column in ("rank", "process")]
-        changed = np.logical_or(*(column[1:] != column[:-1] for column in pairs))
-        first = np.flatnonzero(np.append(True, changed)[: len(api_calls)])
+        first = stretches(pairs, len(api_calls))
         ids = api_calls["correlation"].to_numpy()
         self._ids: dict[tuple[int, int], tuple[Int, Int | None, int]] = {}
         for begin, end in zip(first, np.append(first, len(ids))[1:], strict=True):

@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import where
@@ -25,6 +24,7 @@ from perfkit.analysis.monitoring import readings
 from perfkit.analysis.monitoring.alignment import clock_under_kernels
 from perfkit.analysis.monitoring.readings import at_limit, dips, idle, imbalance, summary, throttling, utilisation
 from perfkit.format import number, percent, size
+from perfkit.schema import stretches
 from perfkit.tables import SAMPLES
 
 HIGH = 0.8  # of the time; convention of this project
@@ -204,8 +204,7 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     table = pd.concat([lowered, *of_quantity, means_of, busy, traffic], axis=1)
     # The devices of 0 and up with any of OF_A_DEVICE. Readings of a series follow each other: few rows tell all.
     columns = samples["rank"].to_numpy(), samples["gpu"].to_numpy(), samples["metric"].cat.codes.to_numpy()
-    changed = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
-    series = samples.take(np.flatnonzero(np.append(True, changed)[: len(samples)]))
+    series = samples.take(stretches(columns, len(samples)))
     series = series[(series["gpu"] >= 0) & where(series["metric"], OF_A_DEVICE.__contains__)]
     keys = series[readings.DEVICE].drop_duplicates().sort_values(readings.DEVICE)
     return table.reindex(pd.MultiIndex.from_frame(keys))
