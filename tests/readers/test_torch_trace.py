@@ -79,6 +79,32 @@ def test_blocks_of_any_size_give_the_same(
     assert sorted({event["name"] for event in events}) == sorted(found.table("OPS")["name"])
     for name, frame in tables(found).items():
         pd.testing.assert_frame_equal(expected.table(name), frame, check_exact=True)
+    # While a long event comes, few chunks are looked through; the last event may come with the end of the text.
+    path = write(path, made.trace(made.op("long", 1, 9, text="event " * 1500), made.op("last", 20, 1)))
+    assert 2 == len(torch_trace.read(path).table("OPS"))
+
+
+def test_events_without_a_form_leave_the_others_alone(tmp_path: Path) -> None:
+    sample = made.sample()
+    expected = torch_trace.read(made.printed(tmp_path / "plain.json", sample))
+    odd = [
+        {"ph": "M", "name": "process_name", "pid": [1], "args": {"name": "python"}},  # no category, a strange process
+        {"ph": "B", "cat": "cpu_op", "name": "of another writer", "ts": "soon"},
+        {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 1, "bp": "e"},
+        made.event("cuda_profiler_range", "range", 105, 1, metric=0.5),
+        made.event("cuda_sync", "Stream Wait Event", 105, 1, device="all"),
+        {key: value for key, value in made.memory(120.0, 4096).items() if key != "cat"},  # as in 2021
+        {"ph": "i", "cat": "cpu_instant_event", "name": "Iteration Start", "s": "g", "args": {"Device Id": "none"}},
+    ]
+    events = [event for pair in zip(odd * 9, sample["traceEvents"], strict=False) for event in pair]
+    events += sample["traceEvents"][len(odd) * 9 :]
+    found = torch_trace.read(made.printed(tmp_path / "odd.json", {**sample, "traceEvents": events}))
+    ranges = events.count(odd[3])
+    assert f"categories that no table holds are left out ({ranges} cuda_profiler_range)" in "\n".join(found.notes)
+    assert len(expected.table("SAMPLES")) + 2 * events.count(odd[5]) == len(found.table("SAMPLES"))
+    for name, frame in tables(expected).items():
+        if name != "SAMPLES":
+            pd.testing.assert_frame_equal(frame, found.table(name), check_exact=True)
 
 
 def test_keys_marks_and_cuts(tmp_path: Path) -> None:

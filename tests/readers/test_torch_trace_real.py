@@ -27,11 +27,12 @@ from perfkit.analysis import timeline
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import torch_trace
-from perfkit.readers.torch_trace import CATEGORIES
+from perfkit.readers.torch_trace.events import FORMS
 from perfkit.tables import TABLES
 
 NAME_LENGTH = 300  # of the names in the truth
 DIRECTIONS = {"HtoD": "H2D", "DtoH": "D2H", "DtoD": "D2D"}
+TABLE = {category: table for category, (table, _) in FORMS.items()} | {"[memory]": "SAMPLES"}
 every_trace = pytest.mark.parametrize("name", TRACES)
 
 
@@ -55,7 +56,7 @@ def test_rows_kernels_and_copies_of_each_gpu(capture: Profile, truth: dict[str, 
         assert capture.table(table) is TABLES[table].check(capture.table(table))
     counts: defaultdict[str, int] = defaultdict(int)
     for category, events in truth["categories"].items():
-        counts[CATEGORIES.get(category, "")] += events
+        counts[TABLE.get(category, "")] += events
     # In 2021 annotations are operators, so both are counted together.
     assert counts["OPS"] + counts["RANGES"] == len(capture.table("OPS")) + len(capture.table("RANGES"))
     for table in ("KERNELS", "COPIES", "API_CALLS", "PYTHON_CALLS"):
@@ -147,7 +148,7 @@ def test_times_are_the_decimals_of_the_events(capture: Profile, truth: dict[str,
     tables = ("KERNELS", "COPIES", "API_CALLS", "OPS", "RANGES")
     expected: dict[str, list[tuple[Decimal, Decimal]]] = {table: [] for table in tables}
     for event in events_of(capture.path):
-        table = CATEGORIES.get(event.get("cat", ""), "") if event["ph"] == "X" else ""
+        table = TABLE.get(event.get("cat", ""), "") if event["ph"] == "X" else ""
         if table in tables:
             expected[table].append((Decimal(event["ts"]) * 1000, Decimal(event["dur"]) * 1000))
     for table, times in expected.items():

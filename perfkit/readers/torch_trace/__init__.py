@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,22 +22,9 @@ from perfkit.format import printable
 from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
-from perfkit.readers.torch_trace.events import TEN_YEARS, Event, Spans
+from perfkit.readers.torch_trace.events import FORMS, TABLES, TEN_YEARS, Other, Spans
 from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths, keys_before_events
 from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
-
-# Category of an event, in the spelling of 2021 and in that of today, and the table it belongs to.
-CATEGORIES = {
-    **dict.fromkeys(("cpu_op", "Operator"), "OPS"),
-    **dict.fromkeys(("cuda_runtime", "cuda_driver", "Runtime"), "API_CALLS"),
-    **dict.fromkeys(("kernel", "Kernel"), "KERNELS"),
-    **dict.fromkeys(("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"), "COPIES"),
-    "user_annotation": "RANGES",
-    "python_function": "PYTHON_CALLS",
-    "[memory]": "SAMPLES",
-}
-# The profiler's own window and cost; ranges and waits repeated on the GPU's streams, which are no work.
-IGNORED = {"Trace", "overhead", "gpu_user_annotation", "cuda_sync"}
 
 
 class Reading:
@@ -51,15 +39,11 @@ class Reading:
         self.misdated = 0
         try:
             for events in self.source.blocks():
-                # The complete events by category, and the memory events among the instants.
-                groups: defaultdict[str, list[Event]] = defaultdict(list)
+                groups: defaultdict[type, list[Any]] = defaultdict(list)
                 for event in events:
-                    if event.ph == "X":
-                        groups[event.cat or ""].append(event)
-                    elif event.ph == "i" and event.name == "[memory]":
-                        groups["[memory]"].append(event)
-                for category, some in groups.items():
-                    self._add(category, some)
+                    groups[type(event)].append(event)
+                for kind, some in groups.items():
+                    self._add(TABLES.get(kind, ""), some)
             keys = {key: value for key, value in self.source.header.items() if value is not None}
             self.header = msgspec.convert(keys, Header)
         except UNREADABLE as e:
@@ -78,8 +62,7 @@ class Reading:
             self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
             self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
 
-    def _add(self, category: str, events: list[Event]) -> None:
-        table = CATEGORIES.get(category, "")
+    def _add(self, table: str, events: list[Any]) -> None:
         if table == "OPS":
             tables.add_operators(self.spans["OPS"], self.spans["RANGES"], events)
         elif table == "API_CALLS":
@@ -88,12 +71,12 @@ class Reading:
             tables.add_kernels(self.spans["KERNELS"], self.spans["COLLECTIVES"], events)
         elif table == "COPIES":
             tables.add_copies(self.spans["COPIES"], events)
-        elif table in ("RANGES", "PYTHON_CALLS"):
-            self.spans[table].add(events)
         elif table == "SAMPLES":
             tables.add_memory(self.spans["SAMPLES"], events)
-        elif category not in IGNORED:
-            self.left_out[category] += len(events)
+        elif table:
+            self.spans[table].add(events)
+        elif isinstance(events[0], Other):
+            self.left_out.update(event.cat or "" for event in events if event.ph == "X")
 
     @property
     def first(self) -> int:
@@ -239,15 +222,15 @@ def _of_the_tables(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
 
 def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     """Say how many operations have no call that launched them, and how many graph launches no kernels."""
-    ids = [frames[table]["correlation"].to_numpy() for table in ("KERNELS", "COPIES") if table in frames]
+    ids = [frames[table]["correlation"] for table in ("KERNELS", "COPIES") if table in frames]
     if not ids:
         return []
-    operations = np.concatenate(ids)
+    operations = pd.concat(ids)
     if "API_CALLS" not in frames:
         return [f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"]
     calls = frames["API_CALLS"]
     lines = []
-    if orphans := int((~np.isin(operations, calls["correlation"])).sum()):
+    if orphans := int((~operations.isin(calls["correlation"])).sum()):
         share = f"{orphans / len(operations):.1%}"
         lines.append(f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them")
     names = [name for name in calls["name"].cat.categories if GRAPH_LAUNCH in name]
@@ -277,7 +260,7 @@ def sniff(path: Path) -> bool:
     if "schemaVersion" in keys and keys & HEADER:
         return True
     categories = {category[1].decode() for category in re.finditer(rb'"cat"\s*:\s*"(\w+)"', text)}
-    return "traceEvents" in keys and not categories.isdisjoint({*CATEGORIES, "ac2g", "fwdbwd"})
+    return "traceEvents" in keys and not categories.isdisjoint({*FORMS, "ac2g", "fwdbwd"})
 
 
 def outermost_keys(path: Path) -> list[str]:

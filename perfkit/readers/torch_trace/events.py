@@ -2,11 +2,12 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import count
-from typing import Any, TypeVar
+from itertools import count, pairwise
+from operator import attrgetter
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 import msgspec
 import numpy as np
@@ -16,24 +17,179 @@ Int = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 Arguments = TypeVar("Arguments")
 COMMA, POINT = ord(","), ord(".")
+NANOSECOND = 3  # decimals of a microsecond
 LARGEST = np.iinfo(np.int64).max
 TEN_YEARS = 10 * 366 * 86_400 * 10**9  # ns
 LATEST = 2**61 - 1  # ns, in the year 2043; sums and differences of such times fit int64
 UNKNOWN = np.iinfo(np.int64).min
+ABSENT = msgspec.Raw(b"")
+PID, TID, TIME, DURATION, NAME = map(attrgetter, ("pid", "tid", "ts", "dur", "name"))
+Small = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 NUMBERED = re.compile(r"[^\d-]*(-?\d{1,18})\s*")
 
 
 class Event(msgspec.Struct, gc=False):
-    """What is read of an event; times and arguments stay text, because most are not needed or not exact as floats."""
+    """What is read of a complete event; times stay text, because floats are not exact."""
 
-    ph: str = ""
-    cat: str | None = None
+    ph: Literal["X"]
     name: str = ""
     pid: int | float | str | None = None
     tid: int | float | str | None = None
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: msgspec.Raw = msgspec.Raw(b"0")
-    args: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Collective(msgspec.Struct, gc=False):
+    """What a kernel of NCCL or RCCL says about its message, since PyTorch 2.4."""
+
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    sent: int | None = msgspec.field(default=None, name="In msg nelems")
+    received: int | None = msgspec.field(default=None, name="Out msg nelems")
+    dtype: str | None = None
+    ranks: int | None = msgspec.field(default=None, name="Group size")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+
+
+class OperatorArguments(msgspec.Struct, gc=False):
+    """What is read of an operator's arguments; lists stay text."""
+
+    shapes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Dims")
+    old_shapes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input dims")
+    dtypes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Strides")
+    concrete: msgspec.Raw = msgspec.field(default=ABSENT, name="Concrete Inputs")
+    sequence: int | None = msgspec.field(default=-1, name="Sequence number")
+
+
+class CallArguments(msgspec.Struct, gc=False):
+    """What is read of a call's arguments."""
+
+    correlation: int | None = -1
+
+
+class KernelArguments(Collective, gc=False):
+    """What is read of a kernel's arguments."""
+
+    device: int | None = None
+    stream: int | None = None
+    correlation: int | None = -1
+    grid: list[int] | None = None
+    block: list[int] | None = None
+    registers: int | None = msgspec.field(default=None, name="registers per thread")
+    shared: int | None = msgspec.field(default=None, name="shared memory")
+    graph: int | None = msgspec.field(default=None, name="graph id")
+
+
+class CopyArguments(msgspec.Struct, gc=False):
+    """What is read of a copy's or memset's arguments."""
+
+    device: int | None = None
+    stream: int | None = None
+    correlation: int | None = -1
+    bytes: int | None = None
+    kind: str | None = None
+    source: int | None = msgspec.field(default=None, name="fromDevice")
+    target: int | None = msgspec.field(default=None, name="toDevice")
+    within: int | None = msgspec.field(default=None, name="inDevice")
+
+
+class MemoryArguments(msgspec.Struct, gc=False):
+    """What is read of a memory event's arguments."""
+
+    device: Small | None = msgspec.field(default=None, name="Device Id")
+    kind: int | None = msgspec.field(default=None, name="Device Type")
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
+
+
+class Other(msgspec.Struct, gc=False):
+    """An event that no table holds, of whatever form."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+
+
+class Operator(Event, gc=False):
+    """An operator of PyTorch."""
+
+    args: OperatorArguments | None = None
+
+
+class Call(Event, gc=False):
+    """A call of the runtime or driver."""
+
+    args: CallArguments | None = None
+
+
+class Kernel(Event, gc=False):
+    """A kernel."""
+
+    args: KernelArguments | None = None
+
+
+class Copy(Event, gc=False):
+    """A copy or memset."""
+
+    args: CopyArguments | None = None
+
+
+class Memory(Event, gc=False):
+    """An instant at which the memory of an allocator changed, or another instant."""
+
+    ph: Literal["i"]  # type: ignore[assignment]
+    args: MemoryArguments | None = None
+
+
+class Ignored(msgspec.Struct, gc=False):
+    """An event of which nothing is read."""
+
+
+# The table of a category's events, in the spelling of 2021 and in that of today, and their form.
+FORMS: dict[str, tuple[str, type]] = {
+    **dict.fromkeys(("cpu_op", "Operator"), ("OPS", Operator)),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "Runtime"), ("API_CALLS", Call)),
+    **dict.fromkeys(("kernel", "Kernel"), ("KERNELS", Kernel)),
+    **dict.fromkeys(("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"), ("COPIES", Copy)),
+    "user_annotation": ("RANGES", Event),
+    "python_function": ("PYTHON_CALLS", Event),
+}
+# Links between events, the profiler's own window and cost, and what is repeated on the GPU's streams and is no work.
+IGNORED = ("ac2g", "fwdbwd", "async", "async_gpu", "Trace", "overhead", "gpu_user_annotation", "cuda_sync")
+MEMORY = "[memory]"
+KINDS = FORMS | {"cpu_instant_event": ("SAMPLES", Memory)} | dict.fromkeys(IGNORED, ("", Ignored))
+# A decoder chooses the form of an event by its category.
+TAGGED = {
+    msgspec.defstruct(form.__name__, [], bases=(form,), tag_field="cat", tag=category, gc=False): table
+    for category, (table, form) in KINDS.items()
+}
+TABLES = TAGGED | {Memory: "SAMPLES"}
+ANY: Any = Union[tuple(TAGGED)]  # noqa: UP007
+EVENT, EVENTS, TEXTS = (msgspec.json.Decoder(form) for form in (ANY, list[ANY], list[msgspec.Raw]))
+
+
+def decoded(text: memoryview) -> list[Any]:
+    """Decode an array of events, each in the form of its category, of those without a form as `Other`.
+
+    Raises msgspec.ValidationError for an event whose form does not allow its values.
+    """
+    try:
+        events: list[Any] = EVENTS.decode(text)
+        return events
+    except msgspec.ValidationError:
+        return [_event(event) for event in TEXTS.decode(text)]
+
+
+def _event(text: msgspec.Raw) -> Any:
+    try:
+        return EVENT.decode(text)
+    except msgspec.ValidationError:
+        other = msgspec.json.decode(text, type=Other)
+        if other.ph == "i" and other.name == MEMORY:
+            return msgspec.json.decode(text, type=Memory)  # in 2021 without a category
+        if other.ph == "X" and other.cat in FORMS:
+            raise
+        return other
 
 
 class Spans:
@@ -46,15 +202,15 @@ class Spans:
         self.backwards = 0
         self.misdated = 0
 
-    def add(self, events: list[Event], **more: NDArray[Any]) -> None:
+    def add(self, events: Sequence[Event], **more: NDArray[Any]) -> None:
         """Append events; events that end before they start are counted and left out."""
-        dur = nanoseconds([event.dur for event in events])
+        dur = nanoseconds(list(map(DURATION, events)))
         columns: Columns = {
-            "process": self.codes("process", [event.pid for event in events]),
-            "thread": self.codes("thread", [event.tid for event in events]),
-            "start_ns": nanoseconds([event.ts for event in events]),
+            "process": integers(map(PID, events)),
+            "thread": integers(map(TID, events)),
+            "start_ns": nanoseconds(list(map(TIME, events))),
             "dur_ns": dur,
-            "name": self.codes("name", [event.name for event in events]),
+            "name": self.codes("name", list(map(NAME, events))),
             **more,
         }
         if dur.size and dur.min() < 0:
@@ -72,13 +228,11 @@ class Spans:
         return list(self._codes[column])
 
     def joined(self, zero: int) -> Columns:
-        """Return the columns with starts since `zero`; processes and threads are numbers."""
+        """Return the columns with starts since `zero`."""
         for parts in self._parts.values():
             parts[:] = [np.concatenate(parts)]
         joined = {name: whole for name, (whole,) in self._parts.items()}
         joined["start_ns"] = joined["start_ns"] - zero
-        for column in ("process", "thread"):
-            joined[column] = np.array([number(value) for value in self.values(column)], np.int64)[joined[column]]
         return joined
 
     def __len__(self) -> int:
@@ -129,18 +283,22 @@ def nanoseconds(texts: list[msgspec.Raw]) -> Int:
     """
     text = b",".join(texts) + b","
     characters = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero((characters < ord("0")) | (characters > ord("9")))
+    ends = np.flatnonzero(characters - ord("0") > 9)  # unsigned: what is no digit
     width = np.diff(ends, prepend=-1) - 1
     point = characters[ends] == POINT
     plain = (point | (characters[ends] == COMMA)).all() and width.min(initial=1) > 0 and width.max(initial=1) <= 16
     if not texts or not plain:
         return np.array([_exactly(text) for text in texts], np.int64)
+    if len(ends) == 2 * len(texts) and (point[::2] & ~point[1::2] & (width[1::2] == NANOSECOND)).all():
+        result: Int = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
+        if result.max() <= LATEST:
+            return result
     numbers = np.fromstring(text.replace(b".", b","), np.int64, sep=",")
     first = np.flatnonzero(~np.concatenate([[False], point[:-1]]))
     whole = numbers[first]
     if whole.max() > LATEST // 1000 - 1:
         return np.array([_exactly(text) for text in texts], np.int64)
-    result: Int = whole * 1000
+    result = whole * 1000
     decimals = first[point[first]] + 1
     if decimals.size:
         digits = width[decimals]
@@ -161,12 +319,10 @@ def _exactly(text: msgspec.Raw) -> int:
     return rounded
 
 
-def decoded(events: list[Event], kind: type[Arguments]) -> list[Arguments]:
-    """Decode the arguments of events as `kind`; what an event lacks has its default."""
-    text = b"[" + b",".join([event.args for event in events]) + b"]"
+def arguments(events: Sequence[Any], kind: type[Arguments]) -> list[Arguments]:
+    """Return the arguments of events; what an event lacks has its default."""
     nothing = kind()
-    arguments = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
-    return [nothing if values is None else values for values in arguments]
+    return [event.args or nothing for event in events]
 
 
 def number(value: object) -> int:
@@ -202,15 +358,34 @@ def quantities(values: Iterable[int | None]) -> Int:
 def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
     """Find the enclosing span of each, as PyTorch does; none lies in an empty span, nor in one whose end it crosses."""
     order = np.lexsort((-dur, start, thread, process))
-    process, thread, start = process[order], thread[order], start[order]
-    last = (start + dur[order]).tolist()
-    fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[: len(order)].tolist()
+    process, thread, start, end = process[order], thread[order], start[order], (start + dur)[order]
+    fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[: len(order)]
+    # How many open spans precede each: those of its thread so far, less the empty ones and those that ended.
+    bounds = [*np.flatnonzero(fresh).tolist(), len(order)]
+    depth = np.arange(len(order))
+    for first, last in pairwise(bounds):
+        begins, ends = start[first:last], end[first:last]
+        empty = begins == ends
+        ended = np.sort(ends[~empty]).searchsorted(begins, "right")
+        depth[first:last] -= first + ended + np.cumsum(empty) - empty
+    by_depth = np.argsort(depth.astype(np.uint16) if len(order) and depth.max() < 2**16 else depth, kind="stable")
+    levels = np.split(by_depth, np.cumsum(np.bincount(depth))[:-1])
+    parent = np.full(len(order), -1)
+    for above, here in pairwise(levels):
+        parent[here] = above[above.searchsorted(here) - 1]
+    if (end <= np.where(parent < 0, end, end[parent])).all():
+        return Nesting(order, parent, depth, np.zeros(len(order), bool))
+    return _crossing(order, start, end, fresh)
+
+
+def _crossing(order: Int, start: Int, last: Int, fresh: NDArray[np.bool_]) -> Nesting:
+    """Find the enclosing span of each where some spans overlap others without lying in them."""
     parent = [-1] * len(last)
     depth = [0] * len(last)
     crossing = np.zeros(len(last), bool)
     around: list[int] = []
     until: list[int] = []
-    for i, (begin, end, new) in enumerate(zip(start.tolist(), last, fresh, strict=True)):
+    for i, (begin, end, new) in enumerate(zip(start.tolist(), last.tolist(), fresh.tolist(), strict=True)):
         if new:
             around, until = [], []
         while until and (end > until[-1] or begin >= until[-1]):

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
-from perfkit.readers.torch_trace.events import Event
+from perfkit.readers.torch_trace.events import Small, decoded
 
 GZIP = b"\x1f\x8b"
-BLOCK = 8 << 20
+BLOCK = 1 << 20
 PACKED = 1 << 20
 # Bytes of text that any packed file may hold, and how many times its own size beyond: real traces reach 35 times.
 MOST, TIMES = 256 << 20, 50
@@ -74,7 +74,7 @@ class Text:
 
 RECORD = "Record with torch.profiler.profile and export_chrome_trace or tensorboard_trace_handler."
 LONGEST = 128 << 20  # bytes; no event and no header is longer, so more without an end is damage
-NEAR_END = 1 << 17
+NEAR_END = 1 << 14
 TRIED = 100  # places at which the events may begin: a key before them may hold the same words
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 BETWEEN = re.compile(rb'(?<=\})\s*,\s*(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:)')
@@ -82,9 +82,7 @@ LEADING = re.compile(rb"\[\s*,")
 # What is written for a quotient without a value, by Kineto and by Python; neither is JSON.
 NO_NUMBER = re.compile(rb'("\s*:\s*)(?:-?nan|-?inf(?:inity)?|N/A)(?=\s*[,}])', re.IGNORECASE)
 OPENING, CLOSING = bytearray(b"["), ord("]")
-DECODER = msgspec.json.Decoder(list[Event])
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-Small = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Large = Annotated[int, msgspec.Meta(ge=0, le=2**62 - 1)]
 AMD_WARP = 64  # threads; NVIDIA's is 32
 
@@ -159,12 +157,14 @@ def keys_before_events(path: Path, most: int) -> Header:
     return Header()
 
 
-def _before_events(chunks: Iterable[bytes]) -> tuple[dict[str, Any] | None, bytes, int]:
+def _before_events(chunks: Iterable[bytes]) -> tuple[dict[str, Any] | None, bytearray, int]:
     """Return the keys before the events, None if these are not found; the text, and where the bracket opens them."""
-    text = b""
+    text = bytearray()
     for chunk in chunks:
-        text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
-        for events in islice(EVENTS.finditer(text), TRIED):
+        text += chunk
+        if text.startswith(b"\xef\xbb\xbf"):
+            del text[:3]
+        for events in islice(EVENTS.finditer(text, max(len(text) - len(chunk) - NEAR_END, 0)), TRIED):
             found = _object(text[: events.start()] + b'"traceEvents": null}')
             if found is not None:
                 return found, text, events.end() - 1
@@ -184,16 +184,21 @@ class Source:
         self.text = Text(path)
         self._at = 0
 
-    def blocks(self) -> Iterator[list[Event]]:
+    def blocks(self) -> Iterator[list[Any]]:
         """Decode the events, about `text.BLOCK` bytes at a time."""
         chunks = iter(self.text)
         header, text, self._at = _before_events(chunks)
         if header is None:
             raise ReadError(f"{self.path}: {_without_events(text)}. {RECORD}")
-        self.header, rest, closed = header, bytearray(text[self._at :]), False
+        self.header, rest, closed = header, text[self._at :], False
         del text
-        for chunk in chain((b"",), chunks, (b"",)):
-            events, rest, closed = self._taken(_without_comma(bytearray().join((rest, chunk))))
+        enough = 0
+        for chunk in chain((b"",), chunks, (b"", b"")):
+            rest += chunk
+            if chunk and len(rest) < enough:
+                continue
+            events, rest, closed = self._taken(_without_comma(rest))
+            enough = 0 if events else 2 * len(rest)  # so that a long event is not looked through for each chunk
             if events:
                 yield events
             if closed:
@@ -206,7 +211,7 @@ class Source:
                 raise self._damaged(end, "an event is not JSON")
             self.dropped = len(end.strip()) - 1
 
-    def _taken(self, text: bytearray) -> tuple[list[Event], bytearray, bool]:
+    def _taken(self, text: bytearray) -> tuple[list[Any], bytearray, bool]:
         """Return the whole events at the start of `text`, the text after them, and whether the array ended.
 
         The last place that looks like one between two events is tried: decoding fails unless it is one.
@@ -231,7 +236,7 @@ class Source:
         self._at += end + closed
         return events, rest, closed
 
-    def _with_gaps(self, text: bytearray, end: int, why: str) -> list[Event]:
+    def _with_gaps(self, text: bytearray, end: int, why: str) -> list[Any]:
         """Decode events among which there are numbers without a value, which are not JSON."""
         filled = bytearray(NO_NUMBER.sub(rb"\1null", text[:end]))
         try:
@@ -298,19 +303,18 @@ def _without_comma(text: bytearray) -> bytearray:
     return text
 
 
-def _decoded(text: bytearray, end: int) -> list[Event]:
+def _decoded(text: bytearray, end: int) -> list[Any]:
     """Decode the array that begins `text` as if it ended at `end`, without a copy: `text` may be longer afterwards."""
     if end == len(text):
         text.append(CLOSING)
     after, text[end] = text[end], CLOSING
     try:
-        events: list[Event] = DECODER.decode(memoryview(text)[: end + 1])
+        return decoded(memoryview(text)[: end + 1])
     finally:
         text[end] = after
-    return events
 
 
-def _object(text: bytes) -> dict[str, Any] | None:
+def _object(text: bytes | bytearray) -> dict[str, Any] | None:
     with suppress(*UNREADABLE):
         value = msgspec.json.decode(text)
         return value if isinstance(value, dict) else None
@@ -326,7 +330,7 @@ def _ends_early(text: bytes) -> bool:
     return True
 
 
-def _without_events(text: bytes) -> str:
+def _without_events(text: bytearray) -> str:
     keys = _object(text)
     if keys is None:
         return "the file is cut or damaged before the events of the trace"

@@ -3,33 +3,47 @@
 import math
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit import names, tables
 from perfkit.readers.text import category, devices_table, nullable
 from perfkit.readers.torch_trace.events import (
     LARGEST,
+    MEMORY,
+    NAME,
     UNKNOWN,
+    Call,
+    CallArguments,
+    Collective,
     Columns,
+    Copy,
+    CopyArguments,
     Event,
     Int,
+    Kernel,
+    KernelArguments,
+    Memory,
+    MemoryArguments,
+    Operator,
+    OperatorArguments,
     Spans,
-    decoded,
+    arguments,
     integers,
     nesting,
     quantities,
 )
-from perfkit.readers.torch_trace.stream import AMD_WARP, Header, Small
+from perfkit.readers.torch_trace.stream import AMD_WARP, Header
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 # Traces of 2021 give PyTorch's own annotations the category of operators.
 ANNOTATION = re.compile(r"ProfilerStep\s*#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
 SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
-ABSENT = msgspec.Raw(b"")
 RECORDED = ("shapes", "dtypes", "strides", "concrete")
 # The letters of Kineto's memcpyKindString; arrays are named after where the bytes go.
 DIRECTIONS = {
@@ -73,80 +87,33 @@ CPU = 0  # c10::DeviceType; CUDA is 1, HIP 6
 METRICS = ["memory_allocated_bytes", "memory_reserved_bytes"]
 
 
-class Collective(msgspec.Struct, gc=False):
-    """What a kernel of NCCL or RCCL says about its message, since PyTorch 2.4."""
-
-    collective: str | None = msgspec.field(default=None, name="Collective name")
-    sent: int | None = msgspec.field(default=None, name="In msg nelems")
-    received: int | None = msgspec.field(default=None, name="Out msg nelems")
-    dtype: str | None = None
-    ranks: int | None = msgspec.field(default=None, name="Group size")
-    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
-
-
-class OperatorArguments(msgspec.Struct, gc=False):
-    """What is read of an operator's arguments; lists stay text."""
-
-    shapes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Dims")
-    old_shapes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input dims")
-    dtypes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input type")
-    strides: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Strides")
-    concrete: msgspec.Raw = msgspec.field(default=ABSENT, name="Concrete Inputs")
-    sequence: int | None = msgspec.field(default=-1, name="Sequence number")
-
-
-class CallArguments(msgspec.Struct, gc=False):
-    """What is read of a call's arguments."""
-
-    correlation: int | None = -1
-
-
-class KernelArguments(Collective, gc=False):
-    """What is read of a kernel's arguments."""
-
-    device: int | None = None
-    stream: int | None = None
-    correlation: int | None = -1
-    grid: list[int] | None = None
-    block: list[int] | None = None
-    registers: int | None = msgspec.field(default=None, name="registers per thread")
-    shared: int | None = msgspec.field(default=None, name="shared memory")
-    graph: int | None = msgspec.field(default=None, name="graph id")
-
-
-class CopyArguments(msgspec.Struct, gc=False):
-    """What is read of a copy's or memset's arguments."""
-
-    device: int | None = None
-    stream: int | None = None
-    correlation: int | None = -1
-    bytes: int | None = None
-    kind: str | None = None
-    source: int | None = msgspec.field(default=None, name="fromDevice")
-    target: int | None = msgspec.field(default=None, name="toDevice")
-    within: int | None = msgspec.field(default=None, name="inDevice")
-
-
-def add_operators(ops: Spans, ranges: Spans, events: list[Event]) -> None:
+def add_operators(ops: Spans, ranges: Spans, events: list[Operator]) -> None:
     """Append operators; annotations go to the ranges as well."""
-    annotations = {name for name in {event.name for event in events} if ANNOTATION.match(name)}
+    annotations = {name for name in set(map(NAME, events)) if ANNOTATION.match(name)}
     if annotations:
         ranges.add([event for event in events if event.name in annotations])
         events = [event for event in events if event.name not in annotations]
-    arguments = decoded(events, OperatorArguments)
+    given = arguments(events, OperatorArguments)
+    recorded = {name: list(map(attrgetter(name), given)) for name in RECORDED}
+    if any(old := [a.old_shapes for a in given]):
+        recorded["shapes"] = [shapes or older for shapes, older in zip(recorded["shapes"], old, strict=True)]
     ops.add(
         events,
-        shapes=ops.codes("shapes", [str(a.shapes or a.old_shapes, "utf-8") for a in arguments]),
-        dtypes=ops.codes("dtypes", [str(a.dtypes, "utf-8") for a in arguments]),
-        strides=ops.codes("strides", [str(a.strides, "utf-8") for a in arguments]),
-        concrete=ops.codes("concrete", [str(a.concrete, "utf-8") for a in arguments]),
-        sequence=integers(a.sequence for a in arguments),
+        sequence=integers(a.sequence for a in given),
+        **{name: _texts(ops, name, texts) for name, texts in recorded.items()},
     )
 
 
-def add_calls(calls: Spans, events: list[Event]) -> None:
+def _texts(spans: Spans, column: str, texts: list[msgspec.Raw]) -> NDArray[np.int32]:
+    """Return the codes of texts, of which most traces record none."""
+    if not any(texts):
+        return np.full(len(texts), spans.codes(column, [""])[0])
+    return spans.codes(column, [str(text, "utf-8") for text in texts])
+
+
+def add_calls(calls: Spans, events: list[Call]) -> None:
     """Append calls of the runtime or driver."""
-    calls.add(events, correlation=integers(a.correlation for a in decoded(events, CallArguments)))
+    calls.add(events, correlation=integers(a.correlation for a in arguments(events, CallArguments)))
 
 
 def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
@@ -225,43 +192,43 @@ def _frame(columns: Columns, **finished: Any) -> pd.DataFrame:
     return pd.DataFrame({"rank": np.zeros(len(place["start_ns"]), "int32"), **place, **finished}, copy=False)
 
 
-def add_kernels(kernels: Spans, collectives: Spans, events: list[Event]) -> None:
+def add_kernels(kernels: Spans, collectives: Spans, events: list[Kernel]) -> None:
     """Append kernels; kernels that say what they sent go to the collectives as well."""
-    arguments = decoded(events, KernelArguments)
-    gpu = _gpu(events, [a.device for a in arguments])
+    given = arguments(events, KernelArguments)
+    gpu = _gpu(events, [a.device for a in given])
     kernels.add(
         events,
         gpu=gpu,
-        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, arguments, strict=True)),
-        correlation=integers(a.correlation for a in arguments),
-        graph=np.array([bool(a.graph) for a in arguments], bool),
-        grid_blocks=quantities(None if a.grid is None else math.prod(a.grid) for a in arguments),
-        grid_of_threads=quantities(_blocks(a.grid, a.block) for a in arguments),
-        block_threads=quantities(None if a.block is None else math.prod(a.block) for a in arguments),
-        registers=quantities(a.registers for a in arguments),
-        shared_bytes=quantities(a.shared for a in arguments),
+        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
+        correlation=integers(a.correlation for a in given),
+        graph=np.array([bool(a.graph) for a in given], bool),
+        grid_blocks=quantities(None if a.grid is None else math.prod(a.grid) for a in given),
+        grid_of_threads=quantities(_blocks(a.grid, a.block) for a in given),
+        block_threads=quantities(None if a.block is None else math.prod(a.block) for a in given),
+        registers=quantities(a.registers for a in given),
+        shared_bytes=quantities(a.shared for a in given),
     )
-    add_collectives(collectives, events, arguments, gpu)
+    add_collectives(collectives, events, given, gpu)
 
 
-def add_copies(copies: Spans, events: list[Event]) -> None:
+def add_copies(copies: Spans, events: list[Copy]) -> None:
     """Append copies and memsets."""
-    arguments = decoded(events, CopyArguments)
-    gpu = _gpu(events, [a.within if a.device is None else a.device for a in arguments])
-    source, target = (_device(integers(getattr(a, side) for a in arguments)) for side in ("source", "target"))
+    given = arguments(events, CopyArguments)
+    gpu = _gpu(events, [a.within if a.device is None else a.device for a in given])
+    source, target = (_device(integers(getattr(a, side) for a in given)) for side in ("source", "target"))
     is_within = (source < 0) | (target < 0) | (source == target)
     copies.add(
         events,
         gpu=gpu,
-        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, arguments, strict=True)),
-        correlation=integers(a.correlation for a in arguments),
-        bytes=quantities(a.bytes for a in arguments),
-        kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, arguments, strict=True)]),
+        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
+        correlation=integers(a.correlation for a in given),
+        bytes=quantities(a.bytes for a in given),
+        kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, given, strict=True)]),
         peer_gpu=np.where(is_within, -1, np.where(source == gpu, target, source)),
     )
 
 
-def _gpu(events: list[Event], devices: list[int | None]) -> Int:
+def _gpu(events: Sequence[Event], devices: list[int | None]) -> Int:
     """Return the device of each event; older traces and other writers have it as the process only."""
     return _device(integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True)))
 
@@ -345,15 +312,6 @@ def _gpu_frame(columns: Columns, process: int, **finished: Any) -> pd.DataFrame:
     return pd.DataFrame({**own, **place, **finished}, copy=False)
 
 
-class MemoryArguments(msgspec.Struct, gc=False):
-    """What is read of a memory event's arguments."""
-
-    device: Small | None = msgspec.field(default=None, name="Device Id")
-    kind: int | None = msgspec.field(default=None, name="Device Type")
-    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
-    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
-
-
 def operation(name: str) -> str | None:
     """Return the collective in the one spelling of COLLECTIVES, None if it is none of them.
 
@@ -382,7 +340,7 @@ def message_bytes(message: Collective) -> int | None:
     return size if 0 <= size <= LARGEST else None
 
 
-def add_collectives(collectives: Spans, events: list[Event], arguments: Sequence[Collective], gpu: Int) -> None:
+def add_collectives(collectives: Spans, events: Sequence[Event], arguments: Sequence[Collective], gpu: Int) -> None:
     """Append the kernels that tell a message size."""
     sizes = [message_bytes(a) if a.collective else None for a in arguments]
     rows = [row for row, size in enumerate(sizes) if size is not None]
@@ -438,15 +396,16 @@ def devices(header: Header) -> pd.DataFrame:
     return devices_table(columns, len(listed))
 
 
-def add_memory(memory: Spans, events: list[Event]) -> None:
+def add_memory(memory: Spans, events: list[Memory]) -> None:
     """Append memory events, with totals or (in 2021) without."""
-    arguments = decoded(events, MemoryArguments)
+    events = [event for event in events if event.name == MEMORY]
+    given = arguments(events, MemoryArguments)
     memory.add(
         events,
-        gpu=integers(-1 if a.kind == CPU or a.device is None else a.device for a in arguments),
-        allocated=quantities(a.allocated for a in arguments),
+        gpu=integers(-1 if a.kind == CPU or a.device is None else a.device for a in given),
+        allocated=quantities(a.allocated for a in given),
         # The CPU allocator reserves nothing and reports 0.
-        reserved=quantities(None if a.kind == CPU else a.reserved for a in arguments),
+        reserved=quantities(None if a.kind == CPU else a.reserved for a in given),
     )
 
 
