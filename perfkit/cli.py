@@ -284,10 +284,10 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
     What only you know (parameters of the model, tokens per step, price, ...) can also stand in perfkit.toml beside the
     run, in a table [job].
     """
-    from perfkit.report import notebooks
+    from perfkit.report import kernels
     from perfkit.report.pages import build
 
-    notebooks.IS_COMMAND = True
+    kernels.IS_COMMAND = True
     notes: list[str] = []
     try:
         with _bar("report") as progress:

@@ -33,8 +33,9 @@ from perfkit.report import links, notebooks, output
 from perfkit.report.blocks import FIRST, WEEKS, by_command, more_steps, remarks
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.html import Lead
+from perfkit.report.kernels import end
 from perfkit.report.links import Report, presented
-from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure, end
+from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
 from perfkit.report.output import TEXT
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select

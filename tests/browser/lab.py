@@ -37,7 +37,8 @@ HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')
 # diagnosed the sample that they are handed out with, as for a report.
 FORKED = """
 from jupyter_client.provisioning import LocalProvisioner
-from perfkit.report.notebooks import Server, sample
+from perfkit.report.kernels import Server
+from perfkit.report.notebooks import sample
 
 server = Server(["analysis", "charts", "diagnosis", "report", "widgets"], [{"profile": str(sample())}])
 

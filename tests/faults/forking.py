@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from perfkit.report.notebooks import Forked
+from perfkit.report.kernels import Forked
 
 # Answers lines: to a command its process, to a process how it ended. Notebooks are those of a folder.
 PROGRAM = """

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 
 import make
-from perfkit.report import notebooks
+from perfkit.report import kernels, notebooks
 from perfkit.report.notebooks import Failure, execute
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
@@ -34,7 +34,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "notebooks"
     folder.mkdir()
     monkeypatch.setattr(notebooks, "folder", lambda: folder)
-    monkeypatch.setattr(notebooks, "IS_COMMAND", False)  # whichever test called the command before
+    monkeypatch.setattr(kernels, "IS_COMMAND", False)  # whichever test called the command before
     return folder
 
 
@@ -77,7 +77,7 @@ def test_one_process_forks_the_kernels_and_one_that_fails_leaves_the_others(
     assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in done.cells[:2]]
     # Kernels start without the process too.
     store(stored, "alone", ABOUT)
-    monkeypatch.setattr(notebooks, "SERVER", "raise SystemExit(1)")
+    monkeypatch.setattr(kernels, "SERVER", "raise SystemExit(1)")
     (alone,) = answers(execute(["alone"], parameters, done=lambda _: None).values())
     assert alone["parent"] == os.getpid()
     assert {**alone, "parent": 0} == {**first, "parent": 0}
@@ -106,11 +106,11 @@ def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path) -
     code = f"""
 import io, json, sys
 from pathlib import Path
-from perfkit.report import notebooks
+from perfkit.report import kernels, notebooks
 from pyarrow import csv
 csv.read_csv(io.BytesIO(b"a\\n1\\n"))
 notebooks.folder = lambda: Path({str(stored)!r})
-for notebooks.IS_COMMAND in (True, False):
+for kernels.IS_COMMAND in (True, False):
     made = notebooks.execute(["first", "second"], {{"profile": {str(path)!r}}}, done=lambda _: None)
     print(json.dumps([each.cells[-1].outputs[0].data["text/plain"] for each in made.values()]))
 """
