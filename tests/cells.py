@@ -121,11 +121,18 @@ def _needs(tags: list[str]) -> Iterator[str]:
     return (tag for tag in tags if tag.startswith(NEEDS))
 
 
-def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Any]:
+def outputs(
+    names: list[str],
+    parameters: dict[str, Any],
+    *,
+    done: Callable[[str], None],
+    meanwhile: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
     """Do what `perfkit.report.notebooks.execute` does, without kernels: one after the other, in this process.
 
     The notebooks share what they load and select, as in `execute_all`.
     """
+    meanwhile()
     main, executed = sys.modules["__main__"], {}  # the shell takes its place, and leaves it without a __spec__
     quick = {"HistoryManager": {"enabled": False}, "InteractiveShell": {"cache_size": 0}}  # else reset collects garbage
     shell = InteractiveShell.instance(config=Config(quick))

@@ -84,7 +84,7 @@ _END = r"(?:(?P<separator>\\\\|[/\\])|(?![\w-]|\.\w))"
 # A folder below the root may be a part of another path: it begins where no name ends, or after a terminal's colour.
 _BEGIN = r"(?:(?<![\w.~])|(?<=\x1b\[0m)|(?<=\x1b\[\d\dm)|(?<=\x1b\[\d;\d\dm))"
 _RELATIVE = r"(?<![\w.~/\\-])"
-_PROGRAM = re.compile(r"(<script\b(?![^>]*application/json)[^>]*>.*?</script>)", re.DOTALL | re.IGNORECASE)
+_PROGRAM = re.compile(r"(<script\b(?![^>]*application/json)[^>]*>[^<]*(?:<(?!/script>)[^<]*)*</script>)", re.IGNORECASE)
 _DATA = re.compile(r"(data:text/[\w.+-]+(?:;[\w=-]+)*;base64,)([A-Za-z0-9+/]+={0,2})")
 
 

@@ -109,7 +109,7 @@ class Forked:
     def wait(self) -> int:
         """Wait until the process has ended."""
         while (status := self.poll()) is None:
-            time.sleep(0.05)
+            time.sleep(0.005)
         return status
 
     def send_signal(self, number: int) -> None:

@@ -108,11 +108,18 @@ def title(notebook: nbformat.NotebookNode) -> str:
     return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
 
 
-def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Executed]:
+def execute(
+    names: list[str],
+    parameters: dict[str, Any],
+    *,
+    done: Callable[[str], None],
+    meanwhile: Callable[[], object] = lambda: None,
+) -> dict[str, Executed]:
     """Run notebooks of `NOTEBOOKS`, several at a time, and return each by its name, or why it failed.
 
-    Each gets those `parameters` that its parameters cell has; one that fails leaves the others. An exception, such as
-    Ctrl-C, that leaves this function ends all kernels at once, with their children.
+    Each gets those `parameters` that its parameters cell has; one that fails leaves the others. `meanwhile` is called
+    while a core is idle. An exception, such as Ctrl-C, that leaves this function ends all kernels at once, with their
+    children.
     """
     imported = {n: [line for cell in stored(n).cells for line in _IMPORTED.findall(cell.source)] for n in names}
     parts = {name: [p.strip() for line in lines for p in line.split(",")] for name, lines in imported.items()}
@@ -136,6 +143,7 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
             longest_first = sorted(names, key=lambda name: -len(stored(name).cells))
             executed = zip(longest_first, pool.map(one, longest_first), strict=True)
             import_module("perfkit.report.html").prepare()  # a core is idle while the runs are prepared
+            meanwhile()
             return dict(sorted(executed, key=lambda each: names.index(each[0])))
         finally:
             kernels.end()

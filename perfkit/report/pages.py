@@ -28,6 +28,7 @@ from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
 from perfkit.hardware import load_peaks
+from perfkit.profile import Profile
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output
 from perfkit.report.blocks import FIRST, WEEKS, by_command, more_steps, remarks
@@ -49,6 +50,7 @@ QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no
 MADE_BY = "perfkit report"  # in the marker of the folder
 PRINTED = "print.html"  # all pages in one, until a browser has printed them
 LONGEST = 300  # characters of a failure in a message
+SMALL = 16 << 20  # bytes of captures, whose tables two processes may hold at once (convention)
 NUMBERED = re.compile(r"\A## \d+\. ")  # the heading of a section
 
 
@@ -154,13 +156,20 @@ def _write(
     pdf: bool,
 ) -> dict[str, Failure]:
     """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError."""
-    results = notebooks.execute(names, parameters, done=done)
+    tables: list[str] = []
+
+    def write() -> None:
+        tables[:] = _write_tables(view, earlier, made / links.FOLDER)
+
+    is_small = sum(map(_size, view.run.profiles + (earlier.profiles if earlier else ()))) <= SMALL
+    results = notebooks.execute(names, parameters, done=done, meanwhile=write if is_small else lambda: None)
     failures = {name: each for name, each in results.items() if isinstance(each, Failure)}
     executed = {name: each for name, each in results.items() if not isinstance(each, Failure)}
     if not executed:
         name, failure = next(iter(failures.items()))
         raise PerfkitError(f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}.")
-    tables = _write_tables(view, earlier, made / links.FOLDER)
+    if not is_small:
+        write()
     done("tables")
     kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in executed.items()}
     linked = links.Report(presented(executed, kept), frozenset(tables))
@@ -186,6 +195,11 @@ def _write(
         whole = report_html.pages([*shown.values()], title=f"perfkit: {run}")
         (made / PRINTED).write_text(links.to_print(whole), **TEXT)
     return failures
+
+
+def _size(profile: Profile) -> int:
+    """Return the bytes of a capture, which is a file or a folder."""
+    return sum(file.stat().st_size for file in (profile.path, *profile.path.rglob("*")) if file.is_file())
 
 
 def _short(notebook: str) -> str:
