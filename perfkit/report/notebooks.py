@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -135,6 +137,8 @@ def execute(
         try:
             return _executed(name, parameters, kernels)
         finally:
+            with suppress(RuntimeError):  # papermill made no loop of events in this thread, or needs it no more
+                asyncio.get_event_loop().close()  # the collector would complain of parts that it closed before
             done(name)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
