@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count, pairwise
@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from perfkit.schema import order_of
 
 Int = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
@@ -73,8 +75,8 @@ class KernelArguments(Collective, gc=False):
     device: int | None = None
     stream: int | None = None
     correlation: int | None = -1
-    grid: list[int] | None = None
-    block: list[int] | None = None
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
     registers: int | None = msgspec.field(default=None, name="registers per thread")
     shared: int | None = msgspec.field(default=None, name="shared memory")
     graph: int | None = msgspec.field(default=None, name="graph id")
@@ -206,8 +208,8 @@ class Spans:
         """Append events; events that end before they start are counted and left out."""
         dur = nanoseconds(list(map(DURATION, events)))
         columns: Columns = {
-            "process": integers(map(PID, events)),
-            "thread": integers(map(TID, events)),
+            "process": _numbers(PID, events),
+            "thread": _numbers(TID, events),
             "start_ns": nanoseconds(list(map(TIME, events))),
             "dur_ns": dur,
             "name": self.codes("name", list(map(NAME, events))),
@@ -346,6 +348,13 @@ def integers(values: Iterable[object]) -> Int:
         return np.array([number(value) for value in listed], np.int64)
 
 
+def _numbers(of: Callable[[Event], Any], events: Sequence[Event]) -> Int:
+    try:
+        return np.fromiter(map(of, events), np.int64, len(events))
+    except (TypeError, ValueError, OverflowError):
+        return integers(map(of, events))
+
+
 def quantities(values: Iterable[int | None]) -> Int:
     """Return quantities as int64, `UNKNOWN` for what is not recorded or does not fit."""
     listed: list[Any] = list(values)
@@ -357,7 +366,8 @@ def quantities(values: Iterable[int | None]) -> Int:
 
 def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
     """Find the enclosing span of each, as PyTorch does; none lies in an empty span, nor in one whose end it crosses."""
-    order = np.lexsort((-dur, start, thread, process))
+    found = order_of([process, thread, start, -dur])
+    order = np.arange(len(start)) if found is None else found
     process, thread, start, end = process[order], thread[order], start[order], (start + dur)[order]
     fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[: len(order)]
     # How many open spans precede each: those of its thread so far, less the empty ones and those that ended.

@@ -202,9 +202,7 @@ def add_kernels(kernels: Spans, collectives: Spans, events: list[Kernel]) -> Non
         stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
         correlation=integers(a.correlation for a in given),
         graph=np.array([bool(a.graph) for a in given], bool),
-        grid_blocks=quantities(None if a.grid is None else math.prod(a.grid) for a in given),
-        grid_of_threads=quantities(_blocks(a.grid, a.block) for a in given),
-        block_threads=quantities(None if a.block is None else math.prod(a.block) for a in given),
+        shape=kernels.codes("shape", [(a.grid, a.block) for a in given]),
         registers=quantities(a.registers for a in given),
         shared_bytes=quantities(a.shared for a in given),
     )
@@ -238,7 +236,11 @@ def _device(numbers: Int) -> Int:
     return np.where((numbers < 0) | (numbers > MOST), -1, numbers)
 
 
-def _blocks(threads: list[int] | None, block: list[int] | None) -> int | None:
+def _size(shape: tuple[int, ...] | None) -> int | None:
+    return None if shape is None else math.prod(shape)
+
+
+def _blocks(threads: tuple[int, ...] | None, block: tuple[int, ...] | None) -> int | None:
     """Return the number of blocks of a grid that is given in threads."""
     if threads is None or block is None or 0 in block:
         return None
@@ -249,8 +251,10 @@ def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFram
     """Return KERNELS: named by the name recorded, of the one `process` that launched them."""
     labels = spans.values("name")
     named = names.table(labels).set_index("full_name").loc[labels]
-    in_threads = _launched_by(columns, api_calls, GRID_IN_THREADS)
-    grid = np.where(in_threads, columns["grid_of_threads"], columns["grid_blocks"])
+    shapes, shape = spans.values("shape"), columns.pop("shape")
+    blocks, of_threads = quantities(_size(grid) for grid, _ in shapes), quantities(_blocks(*each) for each in shapes)
+    grid = np.where(_launched_by(columns, api_calls, GRID_IN_THREADS), of_threads[shape], blocks[shape])
+    columns["block_threads"] = quantities(_size(block) for _, block in shapes)[shape]
     return tables.KERNELS.make(
         _gpu_frame(
             columns,
