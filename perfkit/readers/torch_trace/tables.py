@@ -34,6 +34,7 @@ from perfkit.readers.torch_trace.events import (
     OperatorArguments,
     Spans,
     arguments,
+    ids,
     integers,
     nesting,
     quantities,
@@ -44,6 +45,7 @@ STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 # Traces of 2021 give PyTorch's own annotations the category of operators.
 ANNOTATION = re.compile(r"ProfilerStep\s*#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
 SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
+CORRELATION = attrgetter("correlation")
 RECORDED = ("shapes", "dtypes", "strides", "concrete")
 # The letters of Kineto's memcpyKindString; arrays are named after where the bytes go.
 DIRECTIONS = {
@@ -99,7 +101,7 @@ def add_operators(ops: Spans, ranges: Spans, events: list[Operator]) -> None:
         recorded["shapes"] = [shapes or older for shapes, older in zip(recorded["shapes"], old, strict=True)]
     ops.add(
         events,
-        sequence=integers(a.sequence for a in given),
+        sequence=ids(attrgetter("sequence"), given),
         **{name: _texts(ops, name, texts) for name, texts in recorded.items()},
     )
 
@@ -113,7 +115,7 @@ def _texts(spans: Spans, column: str, texts: list[msgspec.Raw]) -> NDArray[np.in
 
 def add_calls(calls: Spans, events: list[Call]) -> None:
     """Append calls of the runtime or driver."""
-    calls.add(events, correlation=integers(a.correlation for a in arguments(events, CallArguments)))
+    calls.add(events, correlation=ids(CORRELATION, arguments(events, CallArguments)))
 
 
 def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
@@ -200,7 +202,7 @@ def add_kernels(kernels: Spans, collectives: Spans, events: list[Kernel]) -> Non
         events,
         gpu=gpu,
         stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
-        correlation=integers(a.correlation for a in given),
+        correlation=ids(CORRELATION, given),
         graph=np.array([bool(a.graph) for a in given], bool),
         shape=kernels.codes("shape", [(a.grid, a.block) for a in given]),
         registers=quantities(a.registers for a in given),
@@ -219,7 +221,7 @@ def add_copies(copies: Spans, events: list[Copy]) -> None:
         events,
         gpu=gpu,
         stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, given, strict=True)),
-        correlation=integers(a.correlation for a in given),
+        correlation=ids(CORRELATION, given),
         bytes=quantities(a.bytes for a in given),
         kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, given, strict=True)]),
         peer_gpu=np.where(is_within, -1, np.where(source == gpu, target, source)),
