@@ -183,9 +183,10 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
     if pd.api.types.is_integer_dtype(values):
         named = name in IDENTIFIERS  # -1 where none was recorded
         return Cells(header, _each(values, lambda v: f"{v:,}" if not named else str(v) if v >= 0 else MISSING), True)
-    return (
-        Cells(header, _each(values, number), True) if _numeric(values) else Cells(header, _each(values, _text), False)
-    )
+    if _numeric(values):
+        return Cells(header, _each(values, number), True)
+    is_made = name in CODED and values.dropna().astype(str).str.fullmatch(r"[a-z\d_]+").all()
+    return Cells(header, _each(values, lambda value: _text(_title(value, "_frac") if is_made else value)), False)
 
 
 def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:
@@ -201,8 +202,9 @@ def _numeric(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
+CODED = {"matched_by", "main_stall", "reason", "check"}  # columns whose values are names that perfkit has made
 # Words of column names that a reader would have to guess.
-_WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu")}
+_WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu", "l1", "l2")}
 _WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p5": "5th percentile"}
 _WORDS |= {"p50": "median", "p95": "95th percentile", "dtype": "number format", "gpus": "GPUs", "python": "Python"}
 _WORDS |= {"entry": "entry point", "how": "found by", "means": "what the warps wait for", "helps": "usual remedy"}
