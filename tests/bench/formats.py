@@ -6,6 +6,7 @@ pandas.read_csv, which gives the words of each row as they are; the reader also 
 metrics and the log into the order of SAMPLES. Neither starting Python nor importing counts on any side.
 """
 
+import gzip
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from tests.bench.table import Row, median_row
 
 TIMES = 3
 EVENTS, KERNELS = 2_200_000, 4350  # of the largest trace; kernels in one repetition, as its truth.json says
+STACKS = "TraceLens__xdit_sd_3.5__profile_trace_rank_0.json.gz"
 DATABASE, CONTEXTS = "hpctoolkit-dlrm-cpu-database", 1_000_000
 LINES, GPUS, SCREEN = 1_000_000, 8, 160  # of the log; after SCREEN rows the header comes again
 # Columns of `-s pucvmet`, their units, and below what their values lie.
@@ -81,6 +83,23 @@ def trace_rows(kernels: int) -> Iterator[Row]:
     bars = {"most_ratio": 0.5, "most_bytes": 1e9, "bar": "under 1/2, 1 GB"}
     yield median_row(f"{work}, CPU", [cold], peer, by="cpu_s", peer_seconds=peer_s, **bars)
     yield median_row(f"{work}, cached", cached, most_seconds=1.0, bar="under 1 s")
+    yield _stacks()
+
+
+def _stacks() -> Row:
+    """Measure a trace of which most events are functions of Python, against the same without them."""
+    trace = json.loads(gzip.decompress((captures.profiles() or Path()).joinpath("torch", STACKS).read_bytes()))
+    events, taken = trace["traceEvents"], []
+    others = [event for event in events if event.get("cat") != "python_function"]
+    for kept in (events, others):
+        (path := FOLDER / "stacks.pt.trace.json.gz").write_bytes(
+            gzip.compress(json.dumps({**trace, "traceEvents": kept}).encode(), compresslevel=1)
+        )
+        taken.append(_cold(path, TIMES))
+    ours, bare = taken
+    work = f"PyTorch trace with stacks, {len(events):,} events, {len(others):,} of them no functions of Python, CPU"
+    limits = {"peer_seconds": median(m.cpu_s for m in bare), "most_ratio": 1.2, "bar": "at most 1.2"}
+    return median_row(work, ours, "the same without functions", by="cpu_s", **limits)
 
 
 def _hta(path: Path) -> tuple[str, float | None]:
