@@ -37,7 +37,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.intervals import Axis, Int, Intervals, Window, ends, merge, union
-from perfkit.schema import stretches
+from perfkit.schema import stretches, unique
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 GRAPH_LAUNCH_CALLS = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"})
@@ -429,7 +429,7 @@ def _place(distinct: Int, values: Int) -> Int:
 
 
 def _distinct(arrays: Sequence[Int]) -> Int:
-    return np.unique(np.concatenate(list(map(pd.unique, arrays))))
+    return unique(np.concatenate(list(map(pd.unique, arrays))))
 
 
 def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:

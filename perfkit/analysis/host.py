@@ -193,7 +193,7 @@ def _inside(gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], ret
     ended = gaps[place].assign(begin_ns=gaps["start_ns"], start_ns=gaps["start_ns"] + gaps["dur_ns"])
     nodes = []
     for frame, row in zip(frames, rows, strict=True):
-        at = np.flatnonzero((row >= 0) & np.isin(frame["start_ns"].to_numpy(), ended["start_ns"].to_numpy()))
+        at = np.flatnonzero((row >= 0) & frame["start_ns"].isin(ended["start_ns"]).to_numpy())
         nodes.append(frame[place].take(at).assign(returned_ns=returned[row[at]]))
     endings = ended.merge(pd.concat(nodes), on=place)
     within = endings[endings["returned_ns"] <= endings["begin_ns"]].drop_duplicates(place)

@@ -28,6 +28,7 @@ from perfkit.diagnosis.timeline import STEADY, busy, detected, idle_gaps, of_ste
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
+from perfkit.schema import unique
 from perfkit.selection import Selection
 
 LOADING = whatif.Host(factor=0.0)  # no loading at all
@@ -134,7 +135,7 @@ def uncapturable(view: Selection) -> str:
     inside = [synchronisations(of_ops), calls.take(staged[staged >= 0])]
     inside = [each[each["start_ns"].between(first, last)] for each in inside]
     (begun, _), *at = on_one_axis([launches, *inside], ["rank"])
-    waits, copied = (len(np.unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at)
+    waits, copied = (len(unique(np.searchsorted(np.sort(begun), start))) / len(found) for start, _ in at)
     most = inside[0]["outermost"].value_counts()
     by = f" (most by {printable(most.index[0], 60)})" if most.sum() else ""
     parts = ((waits, f"waits for the GPU{by}"), (copied, "copies of pageable memory"))

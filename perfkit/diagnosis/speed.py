@@ -39,6 +39,7 @@ from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorde
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.families import FAMILIES
+from perfkit.schema import unique
 from perfkit.selection import Selection
 
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
@@ -441,7 +442,7 @@ def _staged(view: Selection) -> float:
     """Return the share of the span in calls that copy pageable memory to the GPU; a replay knows not why they wait."""
     copies = view.copies[view.copies["src_memory"].eq("pageable")]
     call = started_by(copies, view.api_calls)
-    return float(view.api_calls["dur_ns"].to_numpy()[np.unique(call[call >= 0])].sum() / span_ns(view))
+    return float(view.api_calls["dur_ns"].to_numpy()[unique(call[call >= 0])].sum() / span_ns(view))
 
 
 def _left_on_tensor_cores(view: Selection, shares: pd.DataFrame) -> tuple[float, str]:

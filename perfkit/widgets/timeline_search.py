@@ -18,6 +18,7 @@ from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.format import duration
 from perfkit.names.parsing import base
 from perfkit.run import Run
+from perfkit.schema import unique
 from perfkit.selection import Selection, select
 from perfkit.widgets.timeline_data import THREAD, chosen
 
@@ -193,12 +194,12 @@ def launched_in(run: Run, table: str, row: int, seen: Selection) -> tuple[Int, I
     inside = (
         of_thread & (start >= one["start_ns"]) & (start < max(one["start_ns"] + one["dur_ns"], one["start_ns"] + 1))
     )
-    ids = np.unique(calls["correlation"].to_numpy()[inside])
+    ids = unique(calls["correlation"].to_numpy()[inside])
     ids = ids[ids >= 0]
     found = []
     for frame in (run.kernels, run.copies):
         there = (frame["rank"].to_numpy() == one["rank"]) & (frame["process"].to_numpy() == one["process"])
-        rows = np.flatnonzero(there & np.isin(frame["correlation"].to_numpy(), ids))
+        rows = np.flatnonzero(there & frame["correlation"].isin(ids).to_numpy())
         kept = chosen(frame[["rank", "gpu"]].take(rows).reset_index(drop=True), seen).index
         found.append(rows[kept])
     return found[0], found[1]
@@ -229,7 +230,7 @@ class Dossiers:
         kernels = cut(chosen(_named(self._run.kernels, name, full_names, window), seen), window)
         is_traced = len(traced.ops) or len(traced.python_calls)  # else no launch leads anywhere
         own = chosen(_named(traced.kernels, name), seen) if is_traced else traced.kernels.iloc[:0]
-        calls = np.unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
+        calls = unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
         tables = self._run.stalls, traced.ops, self._run.calltree, self._run.call_metrics
         table = dossiers.kernels(
             *(kernels, launches, *tables),

@@ -23,7 +23,7 @@ from perfkit.analysis.grouping import numbered, ranked
 from perfkit.analysis.intervals import Int, share
 from perfkit.analysis.operators.totals import enclosing, parents, rows_of, sums
 from perfkit.errors import PerfkitError
-from perfkit.schema import Column, Table
+from perfkit.schema import Column, Table, unique
 from perfkit.tables import OPS, RANK
 
 WORK = Table(
@@ -243,7 +243,7 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     kernels = GPU_TIME.check(gpu_time)
     row = rows_of(ops, kernels["rank"].to_numpy(np.int64), kernels["op"].to_numpy(np.int64))
     time = sums(kernels["gpu_ns"].to_numpy()[row >= 0], row[row >= 0], len(ops))
-    launching = np.unique(row[row >= 0])
+    launching = unique(row[row >= 0])
     work = counted(ops).work
     single = np.isin(launching, work.index[work["model"] == "elementwise"])
     distinct, group = numbered(ops[_ARGUMENTS].take(launching), _ARGUMENTS)

@@ -21,7 +21,7 @@ from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices,
 from perfkit.analysis.intervals import spans as spans_of
 from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
-from perfkit.schema import stretches
+from perfkit.schema import stretches, unique
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 EDGE = CAUSES.index("edge")
@@ -279,7 +279,7 @@ class Idle:
         self._graph_ranks = api_calls["rank"].to_numpy()[graphs]
         number = np.where(graphs, np.cumsum(graphs) - 1, -1)
         of_graph = np.append(number, -1)[call]
-        ran = np.unique(of_graph[of_graph >= 0] * max(count, 1) + device[of_graph >= 0])
+        ran = unique(of_graph[of_graph >= 0] * max(count, 1) + device[of_graph >= 0])
         self._graph, self._graph_device = np.divmod(ran, max(count, 1))
 
     def gaps(self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = ()) -> pd.DataFrame:

@@ -30,6 +30,7 @@ from perfkit.analysis import grouping
 from perfkit.analysis.causes import THREAD, numbered_together, on_one_axis, placed, started_by, where
 from perfkit.analysis.grouping import keys_of, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
+from perfkit.schema import unique
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 HOW = ("launch", "outside", "none")
@@ -320,7 +321,7 @@ def backward(
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
     matched = forward >= 0
-    once = np.unique(group[matched] * len(time) + forward[matched])  # each forward operator counts once in its group
+    once = unique(group[matched] * len(time) + forward[matched])  # each forward operator counts once in its group
     table["forward_ns"] = sums(rolled_up(time, parent)[once % len(time)], once // len(time), len(table))
     launched = np.flatnonzero(time)
     around = node_around(parent, node, launched)  # what a node runs in it counts without the other nodes within

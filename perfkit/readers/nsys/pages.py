@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from perfkit.schema import unique
+
 Bytes = NDArray[np.uint8]
 Int = NDArray[np.int64]
 HEADER = 100  # bytes of the file's header
@@ -65,7 +67,7 @@ class Pages:
             level = np.insert(_words(data, cells) >> 32, ends, _words(data, right) >> 32).astype(np.int64)
             _require(len(level) <= self._count)
         rows = np.r_[0, keys - (first - 1)]
-        _require((np.diff(rows) > 0).all() and len(np.unique(level)) == len(level))
+        _require((np.diff(rows) > 0).all() and len(unique(level)) == len(level))
         return level, rows
 
     def columns(self, leaves: Int, rows: int, wanted: Sequence[int], width: int) -> list[pa.Array]:
