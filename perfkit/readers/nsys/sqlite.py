@@ -242,10 +242,18 @@ def is_export(path: Path) -> bool:
     return any(name.startswith(sources.MARKERS) for name in names) and NVPROF not in names
 
 
+class _Texts(dict[bytes, str]):
+    """Texts by their bytes: each is decoded once, however many rows hold it."""
+
+    def __missing__(self, raw: bytes) -> str:
+        self[raw] = text = raw.decode("utf-8", errors="replace")
+        return text
+
+
 def connected(path: Path) -> sqlite3.Connection:
     """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements."""
     database = sqlite3.connect(uri(path), uri=True)
-    database.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
+    database.text_factory = _Texts().__getitem__
     return database
 
 
