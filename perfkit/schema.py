@@ -318,7 +318,7 @@ def _sorted(columns: dict[str, pd.Series], keys: list[str]) -> pd.DataFrame:
     Each column is let go when it is sorted: of two whole tables memory would hold both.
     """
     rows = len(next(iter(columns.values()), ()))
-    order = order_of([_ordinal(columns[key]) for key in keys])
+    order = _order([_ordinal(columns[key]) for key in keys])
     ordered = {}
     for name in list(columns):
         values = columns.pop(name).array
@@ -338,7 +338,13 @@ def _ordinal(values: pd.Series) -> np.ndarray:
     return values.to_numpy()
 
 
-def order_of(keys: list[np.ndarray]) -> np.ndarray | None:
+def order_of(keys: list[np.ndarray]) -> np.ndarray:
+    """Return the stable order of rows by `keys`, the first of which counts most."""
+    order = _order(keys)
+    return np.arange(len(keys[0])) if order is None else order
+
+
+def _order(keys: list[np.ndarray]) -> np.ndarray | None:
     """Return the stable order of rows by `keys`, the first of which counts most; None if they are in it.
 
     Small numbers (devices, processes) are sorted by radix, then each stretch that agrees in them by the other keys.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys import pages
+from perfkit.readers.nsys import pages, sqlite
 from perfkit.readers.nsys.sqlite import SqliteSource
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -179,3 +179,15 @@ def test_a_page_of_another_table_in_place_of_one(tmp_path: Path) -> None:
         file.columns(leaves[:1], int(rows[1]), [0], 5)
     with pytest.raises(pages.Unusual):
         file.leaves(root, 1, len(ROWS) * 2 - int(rows[-2]) * 2)
+
+
+def test_texts_are_whole_with_few_or_many_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "made.sqlite"
+    texts = ["a", "b", "a", "c", None, "d", "a", "b"]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE NVTX_EVENTS (text TEXT)")
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?)", [(text,) for text in texts])
+        database.commit()
+    for kept in (1, 2, 100):
+        monkeypatch.setattr(sqlite, "KEPT_TEXTS", kept)
+        assert texts == SqliteSource(path).text("NVTX_EVENTS", "text")

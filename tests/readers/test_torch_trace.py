@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 import pytest
 from readers import torch_files as made
@@ -19,7 +20,7 @@ from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import torch_trace
 from perfkit.readers.torch_trace import stream
-from perfkit.readers.torch_trace.events import nanoseconds
+from perfkit.readers.torch_trace.events import _crossing, nanoseconds, nesting
 from perfkit.readers.torch_trace.stream import Text
 from perfkit.tables import TABLES
 
@@ -105,6 +106,21 @@ def test_events_without_a_form_leave_the_others_alone(tmp_path: Path) -> None:
     for name, frame in tables(expected).items():
         if name != "SAMPLES":
             pd.testing.assert_frame_equal(frame, found.table(name), check_exact=True)
+
+
+def test_sorted_ends_find_the_spans_around_as_a_stack_does() -> None:
+    random, plain = np.random.default_rng(0), 0
+    for _ in range(400):
+        process, thread, start, dur = random.integers(0, [[2], [2], [9], [6]], (4, random.integers(0, 9)))
+        found = nesting(process, thread, start, dur)
+        process, thread, start, last = (v[found.order] for v in (process, thread, start, start + dur))
+        fresh = np.ones(len(start), bool)
+        fresh[1:] = (np.diff(process) != 0) | (np.diff(thread) != 0)
+        by_stack = _crossing(found.order, start, last, fresh)
+        for one in ("parent", "depth", "crossing"):
+            assert getattr(by_stack, one).tolist() == getattr(found, one).tolist()
+        plain += not found.crossing.any()
+    assert 100 < plain < 400
 
 
 def test_keys_marks_and_cuts(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
+KEPT_TEXTS = 100_000
 MAGIC = b"NVIDIA Tegra Profiler Report"
 LAST_WORDS = 300  # characters of the last line that nsys printed
 # What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
@@ -243,9 +244,11 @@ def is_export(path: Path) -> bool:
 
 
 class _Texts(dict[bytes, str]):
-    """Texts by their bytes: each is decoded once, however many rows hold it."""
+    """Texts by their bytes: most are decoded once, however many rows hold them."""
 
     def __missing__(self, raw: bytes) -> str:
+        if len(self) >= KEPT_TEXTS:  # where each row has one of its own, all would be held twice
+            self.clear()
         self[raw] = text = raw.decode("utf-8", errors="replace")
         return text
 

@@ -295,15 +295,13 @@ def _depth(events: pd.DataFrame) -> sources.Int:
     nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")
     lane = nested.groupby(["process", "thread", "domain"], observed=True, sort=False).ngroup().to_numpy()
     start, dur = nested["start_ns"].to_numpy(), nested["dur_ns"].to_numpy()
-    if (order := order_of([lane, start, -dur])) is None:
-        order = np.arange(len(start))
+    order = order_of([lane, start, -dur])
     lane, start, dur = lane[order], start[order], dur[order]
     lasts = dur > 0
     started: sources.Int = np.cumsum(lasts) - lasts
     # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort is stable).
     time, of = np.r_[(start + dur)[lasts], start], np.r_[lane[lasts], lane]
-    along = order_of([of, time])
-    is_start = (np.arange(len(time)) if along is None else along) >= lasts.sum()
+    is_start = order_of([of, time]) >= lasts.sum()
     ended = np.cumsum(~is_start)[is_start]
     depth[nested["row"].to_numpy()[order]] = started - ended
     return depth

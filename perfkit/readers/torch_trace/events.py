@@ -374,8 +374,7 @@ def quantities(values: Iterable[int | None]) -> Int:
 
 def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
     """Find the enclosing span of each, as PyTorch does; none lies in an empty span, nor in one whose end it crosses."""
-    found = order_of([process, thread, start, -dur])
-    order = np.arange(len(start)) if found is None else found
+    order = order_of([process, thread, start, -dur])
     process, thread, start, end = process[order], thread[order], start[order], (start + dur)[order]
     fresh = np.concatenate([[True], (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])[: len(order)]
     # How many open spans precede each: those of its thread so far, less the empty ones and those that ended.
