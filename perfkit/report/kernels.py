@@ -1,11 +1,12 @@
-"""The kernels of a report, and on Linux the process that has imported what they need and forks them."""
+"""What runs a report's notebooks: on Linux children of a process that has imported what they need, else kernels."""
 
 from __future__ import annotations
 
-import asyncio
 import atexit
+import io
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -16,83 +17,97 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
-from queue import Empty
-from typing import Any
-from uuid import uuid4
+from typing import Any, TextIO
 
-from perfkit.profile import prepare_fork
+import nbformat
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Type
+from traitlets.config import Config
+
+from perfkit.profile import LIBC, prepare_fork
 
 IS_COMMAND = False  # whether this process is the command `perfkit` alone, no program that has called it
-KERNEL = ("-m", "ipykernel_launcher")  # what Jupyter's command for a Python kernel says after the interpreter
-# The program of `serve`, which finds perfkit where this process found it; its kernels look where others do.
+ENGINE = "perfkit"  # the name of our engine at papermill
+DEATH_SIGNAL = 1  # what Linux calls the signal that a process gets when its parent ends
+LANGUAGE = {"name": "python", "mimetype": "text/x-python", "file_extension": ".py", "pygments_lexer": "ipython3"}
+# The program of `serve`, which finds perfkit where this process found it; its children look where others do.
 SERVER = """
 import sys
 path = [entry for entry in sys.path if entry]
 sys.path[:] = sys.argv[3:]
 from perfkit.report.kernels import serve
-serve(int(sys.argv[1]), sys.argv[2].split(), path)
+serve([*map(int, sys.argv[1].split())], sys.argv[2].split(), path)
 """
 
 
+class Died(Exception):
+    """The process that ran a notebook ended before the notebook did."""
+
+
 class Server:
-    """A process that has imported what the notebooks import, and forks a kernel in a few milliseconds.
+    """A process that has imported what the notebooks import, and forks one for each in a few milliseconds.
 
     It is forked itself where this process is the command `perfkit` alone and has no other threads.
     """
 
-    def __init__(self, modules: Iterable[str], runs: Iterable[dict[str, Any]] = ()) -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            self.process: Process
-            may_fork = IS_COMMAND and threading.active_count() == 1 and "ipykernel" not in sys.modules
-            if pid := _served(theirs, ours, modules) if may_fork else None:
-                self.process = Forked(pid, _ending)
-            else:
-                argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), " ".join(modules), *sys.path]
-                self.process = subprocess.Popen(
-                    argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
-                )
-            self._lines = ours.makefile("rw", encoding="ascii")
-        self._lines.write(json.dumps([*runs]) + "\n")
-        self._lines.flush()
+    def __init__(self, names: Iterable[str], modules: Iterable[str], runs: Iterable[dict[str, Any]] = ()) -> None:
+        pairs = {name: socket.socketpair() for name in ("", *names)}
+        ours, theirs = zip(*pairs.values(), strict=True)
+        numbers = [end.fileno() for end in theirs]
+        self.process: Process
+        if pid := _served(numbers, ours, modules) if IS_COMMAND and threading.active_count() == 1 else None:
+            self.process = Forked(pid, _ending)
+        else:
+            argv = [sys.executable, "-c", SERVER, " ".join(map(str, numbers)), " ".join(modules), *sys.path]
+            self.process = subprocess.Popen(argv, pass_fds=numbers, stdin=subprocess.DEVNULL, start_new_session=True)
+        for end in theirs:
+            end.close()
+        self._lines, *lines = (end.makefile("rw", encoding="ascii") for end in ours)
+        self._of = dict(zip(names, lines, strict=True))
         self._lock = threading.Lock()
+        with suppress(OSError):  # it has ended: its first answer will tell
+            print(json.dumps([*runs]), file=self._lines, flush=True)
 
-    def fork(self, arguments: list[str], cwd: str, env: dict[str, str]) -> Forked | None:
-        """Return a new kernel; None if none can be forked."""
-        pid = self.ask({"arguments": arguments, "cwd": cwd, "env": env})
-        return Forked(pid, self._ending) if pid else None
+    def fork(self, name: str) -> Child | None:
+        """Return a new process for the cells of one of the notebooks; None if none can be forked."""
+        pid = self.ask({"notebook": [*self._of].index(name)})
+        return Child(pid, self._ending, self._of[name]) if pid else None
 
     def _ending(self, pid: int) -> int | None:
-        """Return how a kernel ended; None while it runs. With the server its kernels end."""
+        """Return how a child ended; None while it runs. With the server its children end."""
         status = self.ask({"pid": pid})
         return self.process.poll() if status is None else status
 
     def ask(self, request: dict[str, Any]) -> int | None:
         """Return the answer to a request, see `serve`; None as well if the server has ended."""
         with self._lock:
-            if self._lines.closed:
-                return None
-            try:
-                self._lines.write(json.dumps(request) + "\n")
-                self._lines.flush()
-                answer = self._lines.readline()
-            except OSError:
-                answer = ""
+            answer = "" if self._lines.closed else _asked(self._lines, request)
         return json.loads(answer) if answer else None
 
     def end(self) -> None:
-        """End the server; its kernels end when they notice."""
+        """End the server, and with it its children."""
         end(self.process)
         self.process.wait()
         with self._lock, suppress(OSError):
             self._lines.close()
 
 
-class Forked:
-    """A process that was forked, with what Jupyter and `end` ask of a `subprocess.Popen`; `ending` asks if it ended."""
+def _asked(lines: TextIO, request: Any) -> str:
+    """Return the line that answers a request; empty if nobody is there."""
+    try:
+        lines.write(json.dumps(request) + "\n")
+        lines.flush()
+        return lines.readline()
+    except OSError:
+        return ""
 
-    stdin = stdout = stderr = None
+
+class Forked:
+    """A process that was forked, with what `end` asks of a `subprocess.Popen`; `ending` asks if it ended."""
 
     def __init__(self, pid: int, ending: Callable[[int], int | None]) -> None:
         self.pid, self._ending = pid, ending
@@ -112,21 +127,41 @@ class Forked:
             time.sleep(0.005)
         return status
 
-    def send_signal(self, number: int) -> None:
-        """Send a signal to the process if it runs."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
     def kill(self) -> None:
         """Kill the process if it runs."""
-        self.send_signal(signal.SIGKILL)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
 
-def _served(peer: socket.socket, ours: socket.socket, modules: Iterable[str]) -> int | None:
-    """Fork a process that serves `peer`; return its process id, None if it failed.
+class Child(Forked):
+    """A process that runs the cells of one notebook."""
 
-    It closes the other end, `ours`, to notice when this process ends. All else stays open: libraries such as Arrow make
-    their pipes anew after each fork, and abort where the old ones are closed.
+    def __init__(self, pid: int, ending: Callable[[int], int | None], lines: TextIO) -> None:
+        super().__init__(pid, ending)
+        self._lines = lines
+
+    def run(self, cell: nbformat.NotebookNode) -> bool:
+        """Run a cell of code and give it its outputs; return whether it raised nothing."""
+        answer = _asked(self._lines, cell.source)
+        if not answer:
+            self.wait()
+            raise Died
+        done = json.loads(answer)
+        cell.execution_count, cell.outputs = done["count"], [*map(nbformat.from_dict, done["outputs"])]
+        return bool(done["succeeded"])
+
+    def close(self) -> None:
+        """Let the process end, and wait until it has."""
+        with suppress(OSError):
+            self._lines.close()
+        self.wait()
+
+
+def _served(theirs: list[int], ours: Iterable[socket.socket], modules: Iterable[str]) -> int | None:
+    """Fork a process that serves the sockets `theirs`; return its process id, None if it failed.
+
+    It closes the other ends, `ours`, to notice when this process ends. All else stays open: libraries such as Arrow
+    make their pipes anew after each fork, and abort where the old ones are closed.
     """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
@@ -140,52 +175,54 @@ def _served(peer: socket.socket, ours: socket.socket, modules: Iterable[str]) ->
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        ours.close()
-        serve(peer.detach(), modules, sys.path[0 if sys.flags.safe_path else 1 :])
+        for each in ours:
+            each.close()
+        serve(theirs, modules, sys.path[0 if sys.flags.safe_path else 1 :])
     except BaseException:  # noqa: BLE001  whatever it is, it must not go on as the process that was forked
         traceback.print_exc()
     os._exit(1)
 
 
-def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
+def serve(sockets: list[int], modules: Iterable[str], path: list[str]) -> None:
     """Import parts of perfkit, prepare the runs of the first line, then answer requests until nobody is there.
 
-    To the arguments of a kernel, its folder and environment the answer is the process id of a new kernel, to such an id
-    how the kernel ended; null if there is none, or it has not ended. For `Server`; a request and an answer are a line.
+    To the number of a notebook the answer is the process id of a new process, which runs the cells that come from that
+    notebook's socket; to such an id how the process ended; null if there is none, or it has not ended. For `Server`; a
+    request and an answer are a line of the first socket.
     """
-    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when imported: a kernel ends with its parent
-    sys.modules["debugpy"] = None  # type: ignore[assignment]  # nobody debugs: each kernel would import it, slowly
-    from ipykernel import kernelapp
-
     for name in modules:
         import_module(f"perfkit.{name}")
     if "charts" in modules:
         import_module("perfkit.charts.theme").trust()
     sys.path[:] = path
-    with socket.socket(fileno=peer) as connection, connection.makefile("rw", encoding="ascii") as lines:
+    peer, *notebooks = (socket.socket(fileno=number) for number in sockets)
+    with peer, peer.makefile("rw", encoding="ascii") as lines:
         _prepare(json.loads(lines.readline()))
         prepare_fork()
+        server = os.getpid()
         for request in map(json.loads, lines):
             answer = _ending(request["pid"]) if "pid" in request else _forked()
-            if answer == 0 and "pid" not in request:
-                break
+            if "notebook" in request:
+                notebook = notebooks[request["notebook"]]
+                if answer == 0:
+                    break
+                notebook.close()
             lines.write(f"{json.dumps(answer)}\n")
             lines.flush()
         else:
             return
-    os.environ.clear()
-    os.environ.update(request["env"], JPY_PARENT_PID=str(os.getppid()))
-    os.chdir(request["cwd"])
-    sys.argv[:] = [KERNEL[1], *request["arguments"]]
     status = 1
     try:
-        kernelapp.launch_new_instance()
+        for other in notebooks:
+            if other is not notebook:
+                other.close()  # its end is told by all copies of the socket
+        LIBC.prctl(DEATH_SIGNAL, signal.SIGKILL)  # type: ignore[union-attr]  # there is one where processes fork
+        if os.getppid() == server:
+            _run(notebook)
         status = 0
     finally:
         if status:
             traceback.print_exc()
-        # Its threads may still use the sockets that ipykernel closes, and libzmq aborts; the system closes them too.
-        atexit.unregister(kernelapp.IPKernelApp.instance().close)
         atexit._run_exitfuncs()
         os._exit(status)  # libraries would wait for their threads, which a fork does not copy
 
@@ -220,71 +257,110 @@ def _ending(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
+def _run(notebook: socket.socket) -> None:
+    """Run the cells that come from a socket, a line each, and answer with their outputs until no more come."""
+    shell = Shell.instance(config=Config(HistoryManager={"enabled": False}, InteractiveShell={"warn_venv": False}))
+    os.dup2(2, 1)  # what libraries write beside Python is no part of what the command prints
+    sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
+    with notebook, notebook.makefile("rw", encoding="ascii") as lines:
+        for code in map(json.loads, lines):
+            count = shell.execution_count
+            succeeded = shell.run_cell(code, store_history=True).success  # type: ignore[no-untyped-call]
+            lines.write(json.dumps({"count": count, "succeeded": succeeded, "outputs": _OUTPUTS}) + "\n")
+            lines.flush()
+            _OUTPUTS.clear()
+
+
+_OUTPUTS: list[dict[str, Any]] = []  # of the cell that runs
+
+
+class Stream(io.TextIOBase):
+    """Standard output or error of a cell: what is written there is an output of the cell."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def writable(self) -> bool:  # noqa: D102  as all streams
+        return True
+
+    def write(self, text: str) -> int:
+        """Add text to the last output, or begin a new one."""
+        if text and _OUTPUTS and _OUTPUTS[-1].get("name") == self.name:
+            _OUTPUTS[-1]["text"] += text
+        elif text:
+            _OUTPUTS.append({"output_type": "stream", "name": self.name, "text": text})
+        return len(text)
+
+
+class Publisher(DisplayPublisher):
+    """Adds what a cell displays to its outputs."""
+
+    def publish(self, data: Any, metadata: Any = None, *_: Any, **__: Any) -> None:
+        """Add an output; one that is to be changed later stays as it is."""
+        _OUTPUTS.append({"output_type": "display_data", "data": data, "metadata": metadata or {}})
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Take the outputs back."""
+        _OUTPUTS.clear()
+
+
+class Hook(DisplayHook):
+    """Adds the value of a cell's last line to its outputs."""
+
+    def write_output_prompt(self) -> None:
+        """Write none: the output has the number of its cell."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        """Add the output."""
+        output = {"output_type": "execute_result", "data": format_dict, "metadata": md_dict or {}}
+        _OUTPUTS.append({**output, "execution_count": self.prompt_count})
+
+    def finish_displayhook(self) -> None:
+        """Write no end of the line."""
+
+
+class Shell(InteractiveShell):
+    """Runs cells as a kernel does."""
+
+    displayhook_class, display_pub_class = Type(Hook), Type(Publisher)
+
+    def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
+        error = {"output_type": "error", "ename": etype.__name__, "evalue": str(evalue), "traceback": stb}
+        _OUTPUTS.append(error)
+
+
 Process = subprocess.Popen[bytes] | Forked
 
 
 class Kernels:
-    """The processes of a report's kernels, by notebook, and on Linux the server that forks them."""
+    """The processes of a report's notebooks, by name, and on Linux the server that forks them."""
 
-    def __init__(self, modules: Iterable[str], runs: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, names: list[str], modules: Iterable[str], runs: Iterable[dict[str, Any]]) -> None:
         self._lock = threading.Lock()
         self._processes: dict[str, Process] = {}
         self._is_over = False
-        self._server = Server(modules, runs) if sys.platform == "linux" else None
+        self._server = Server(names, modules, runs) if sys.platform == "linux" else None
+
+    def child(self, notebook: str) -> Child | None:
+        """Return a new process for the cells of a notebook, None where none can be forked."""
+        child = self._server.fork(notebook) if self._server else None
+        self._add(notebook, child)
+        return child
 
     def manager(self, notebook: str) -> type:
         """Return a class that starts the kernel of a notebook and adds its process."""
-        import zmq
         from jupyter_client.asynchronous.client import AsyncKernelClient
         from jupyter_client.manager import AsyncKernelManager
-        from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
         class Client(AsyncKernelClient):
             def start_channels(self, *channels: bool, **named: bool) -> None:
                 """Start all but the heartbeat: its thread may wait for ever for a kernel that is ending."""
-                self.context.setsockopt(zmq.RECONNECT_IVL, 10)  # ms until a kernel that is starting is called again
                 super().start_channels(*channels, **{**named, "hb": False})
 
-            async def wait_for_ready(self, timeout: float | None = None) -> None:
-                """Ask until the kernel answers on both channels; the class above waits 0.2 s for what else may come."""
-                began = time.monotonic()
-                while await self._async_is_alive() and time.monotonic() - began < (timeout or 60):
-                    self.kernel_info()
-                    with suppress(Empty):
-                        answer = await self.get_shell_msg(timeout=1)
-                        await self.get_iopub_msg(timeout=0.2)
-                        self._handle_kernel_info_reply(answer)
-                        return
-                raise RuntimeError("the kernel does not answer")
-
-        add, server = self._add, self._server
-
-        class Provisioner(LocalProvisioner):
-            async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
-                cwd, env = options.get("cwd") or os.getcwd(), options.get("env") or dict(os.environ)
-                process = server.fork(cmd[3:], str(cwd), env) if server else None
-                if process is None:
-                    return await super().launch_kernel(cmd, **options)
-                self.process, self.cwd = process, cwd  # type: ignore[assignment]  # it has what is asked of one
-                self.pid = self.pgid = process.pid
-                return self.connection_info
-
-            async def shutdown_requested(self, restart: bool = False) -> None:
-                """Look often for a second whether the kernel has ended; its manager looks every 0.1 s."""
-                for _ in range(100):
-                    if await self.poll() is not None:
-                        break
-                    await asyncio.sleep(0.01)
+        add = self._add
 
         class Manager(AsyncKernelManager):
             async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
-                spec, ours = self.kernel_spec, (sys.executable, *KERNEL)
-                is_plain = spec is not None and "kernel_provisioner" not in spec.metadata
-                if server and is_plain and tuple(self.format_kernel_cmd()[:3]) == ours:
-                    self.kernel_id = self.kernel_id or str(uuid4())
-                    self.provisioner = Provisioner(kernel_id=self.kernel_id, kernel_spec=spec, parent=self)
-                    # Another program may take a TCP port before the kernel opens it. These sockets leave no file.
-                    self.transport, self.ip, self.cache_ports = "ipc", f"@perfkit-{uuid4()}", False
                 self.client_factory = Client
                 await super().start_kernel(**options)
                 add(notebook, getattr(self.provisioner, "process", None))
@@ -318,6 +394,28 @@ class Kernels:
             return f"it ended with status {status}"
         memory = "; the system does that when memory runs out" if status == -signal.SIGKILL else ""
         return f"signal {signal.Signals(-status).name} ended it{memory}"
+
+
+@cache
+def engine() -> str:
+    """Return the name of the engine of papermill that runs a notebook's cells in a `Child`, given as `child`."""
+    from papermill.engines import Engine, papermill_engines
+
+    class Forking(Engine):  # type: ignore[misc]  # papermill has no types
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, child: Child, **_: Any) -> None:
+            nb_man.nb.metadata.language_info = LANGUAGE | {"version": platform.python_version()}
+            for index, cell in enumerate(nb_man.nb.cells):
+                nb_man.cell_start(cell, index)
+                try:
+                    if cell.cell_type == "code" and cell.source.strip() and not child.run(cell):
+                        nb_man.cell_exception(cell, index)
+                        break
+                finally:
+                    nb_man.cell_complete(cell, index)
+
+    papermill_engines.register(ENGINE, Forking)
+    return ENGINE
 
 
 def end(process: subprocess.Popen[Any] | Forked) -> None:

@@ -20,7 +20,7 @@ import nbformat
 
 from perfkit.diagnosis.finding import Figure, Finding, Refusal, finite, plain
 from perfkit.format import elided
-from perfkit.report.kernels import Kernels
+from perfkit.report.kernels import Died, Kernels, engine
 from perfkit.run import Run
 
 MIME = "application/vnd.perfkit.record+json"
@@ -128,7 +128,7 @@ def execute(
     asking = [_accepted(name, parameters) for name in names if "diagnosis" in parts[name]]
     runs = [{key: value for key, value in given.items() if value and key not in UNSHARED} for given in asking]
     distinct = [run for number, run in enumerate(runs) if "profile" in run and run not in runs[:number]]
-    kernels = Kernels(dict.fromkeys(part for each in parts.values() for part in each), distinct)
+    kernels = Kernels(names, dict.fromkeys(part for each in parts.values() for part in each), distinct)
     running: Any = import_module("papermill.execute")
     write = import_module("papermill.iorw").write_ipynb  # makes the text, which takes long, also for no path
     running.write_ipynb = lambda notebook, path: path and write(notebook, path)
@@ -160,6 +160,12 @@ def _executed(name: str, parameters: dict[str, Any], kernels: Kernels) -> Execut
     from zmq import ZMQError
 
     logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
+    child = kernels.child(name)
+    kernel = {
+        "extra_arguments": QUIET,
+        "kernel_manager_class": kernels.manager(name),
+        "shell_timeout_interval": 1,  # s between two looks whether the kernel lives
+    }
     try:
         executed: nbformat.NotebookNode = papermill.execute_notebook(
             folder() / f"{name}.ipynb",
@@ -167,18 +173,19 @@ def _executed(name: str, parameters: dict[str, Any], kernels: Kernels) -> Execut
             _accepted(name, parameters),
             progress_bar=False,
             cwd=os.getcwd(),
-            extra_arguments=QUIET,
-            kernel_manager_class=kernels.manager(name),
-            shell_timeout_interval=1,  # s between two looks whether the kernel lives
+            **({"engine_name": engine(), "child": child} if child else kernel),
         )
     except papermill.PapermillExecutionError as e:
         return Failure(e.ename, elided(e.evalue, LONGEST), e.source)
-    except DeadKernelError:
+    except (Died, DeadKernelError):
         return Failure("the kernel died", kernels.ending(name))
     except NoSuchKernel as e:
         return Failure("no kernel", f"Jupyter knows no kernel named {e.name!r}; add it with `pip install ipykernel`")
     except (RuntimeError, OSError, ZMQError) as e:  # the kernel did not start
         return Failure("the kernel did not start", kernels.ending(name) or str(e))
+    finally:
+        if child:
+            child.close()
     return executed
 
 
