@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -54,6 +55,13 @@ class _Check:
     measure: str
 
 
+class Pipe(NamedTuple):
+    """What one of the SM's pipes does, and what usually helps where it is the limit."""
+
+    does: str
+    helps: str
+
+
 def _per_request(kind: str) -> Rule:
     def rule(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
         sectors, requests = (values[kind.format(what)].to_numpy() for what in ("sectors", "requests"))
@@ -88,7 +96,9 @@ _RULES: dict[str, tuple[tuple[str, ...], Rule]] = {
     "l2_hit_frac": ((_L2_HIT,), _share(_L2_HIT, 100)),
 }
 with Path(__file__).with_suffix(".toml").open("rb") as _file:
-    _CHECKS = tuple(_Check(name, *_RULES[name], **words) for name, words in tomllib.load(_file).items())
+    _TEXTS = tomllib.load(_file)
+PIPES: dict[str, Pipe] = {name: Pipe(**words) for name, words in _TEXTS.pop("pipes").items()}
+_CHECKS = tuple(_Check(name, *_RULES[name], **words) for name, words in _TEXTS.items())
 _COLUMNS = ("check", "value", "target", "verdict", "sentence", "measure")
 _NO_TARGET = "How much the L1 cache serves; data used once, or kept in shared memory, need not hit."
 _UNUSED = "The launch made no such access."
@@ -97,6 +107,22 @@ _UNCLEAR = (
     "addresses that lie apart; the share of excess sectors tells which."
 )
 _CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
+
+CAUSES = ("uncoalesced", "bank_conflicts", "divergence", "spills", "imbalance", "atomics", "narrow_loads")
+_LOCAL = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
+_CYCLES = tuple(f"smsp__cycles_active.{which}" for which in ("avg", "max"))
+_ATOMICS = tuple(f"lts__d_atomic_input_cycles_active.{w}.pct_of_peak_sustained_elapsed" for w in ("avg", "max"))
+_L1 = tuple(f"l1tex__throughput.avg.pct_of_peak_sustained_{of}" for of in ("elapsed", "active"))
+_INSTRUCTIONS = "smsp__inst_executed.sum"
+_PIPE = (
+    "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_{}",
+    "sm__pipe_{}_cycles_active.avg.pct_of_peak_sustained_{}",
+)
+LIMITING = 0.6  # of its peak: below, latency limits a launch (Nsight Compute, rule SOLBottleneck)
+_EXCESS, _CONFLICTED = 0.1, 0.1  # rules UncoalescedGlobalAccess and SharedMemoryConflicts
+_SPILLED, _BALANCED, _LONG_NS = 0.25, 0.8, 10_000  # conventions, as the following
+_SLICES = 4  # times as busy as the average slice of the L2 cache
+_NARROW, _LOADING = 2, 0.02  # bytes of a thread in a load; loads of all instructions
 
 
 TARGET_VERDICTS = ("met", "missed", "not applicable", "not measured")
@@ -156,6 +182,77 @@ def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic
         "verdict": np.array(VERDICTS, object)[case],
         "sentence": sentences[case],
     }
+
+
+def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return what launches lose to causes that their counters name, and how much of their time that is at most.
+
+    A row per launch and cause, where it is there: `rank` int32, `launch` int64, `cause` string, `value` and `lost_frac`
+    float64, NaN where no counter bounds it. What remains is the time that the SMs work, and that the device memory
+    needs for the bytes that are needed. Causes, and their values:
+
+    - uncoalesced: excess sectors, a fraction of all, from 0.1 on where memory limits the launch;
+    - bank_conflicts: a fraction of the passes through shared memory, from 0.1 on where the L1 cache is the limit;
+    - divergence: idle threads of executed warps, a fraction, from 0.25 on where the SMs are the limit;
+    - spills: sectors of local memory, a fraction of those of local and global memory, from 0.25 on;
+    - imbalance: 1 - active cycles of the average SM / of the busiest, from 0.2 on in launches of a wave or more;
+    - atomics: busy time of the L2 slice that does most of the atomics, a fraction, where it is the limit;
+    - narrow_loads: bytes per thread and load, up to 2, where the device memory is not the limit.
+
+    Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck) and conventions;
+    checked with 16 kernels on an H100, each timed with and without its cause.
+    """
+    checked = [metric for check in _CHECKS for metric in check.metrics]
+    metrics = wide(launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, _INSTRUCTIONS, _WAVES])
+    check = {check.name: check.rule(metrics)[0] for check in _CHECKS}
+    columns = ("sm_frac", "memory_frac", "dram_frac")
+    sm, memory, dram = (launches[name].to_numpy("float64") for name in columns)
+    l1 = first(*(metrics[name].to_numpy() / 100 for name in _L1))
+    excess, conflicts, lanes = (
+        check[name] for name in ("excess_sectors_frac", "bank_conflicts_frac", "active_lanes_frac")
+    )
+    of_global = [name.format("sectors") for name in (_LOAD, _STORE)]
+    local, others = (metrics[names].sum(axis=1).to_numpy("float64") for names in ([*_LOCAL], of_global))
+    spilled = local / positive(local + others)
+    balance, slices = (metrics[a].to_numpy() / positive(metrics[b].to_numpy()) for a, b in (_CYCLES, _ATOMICS))
+    contended = (metrics[_ATOMICS[1]].to_numpy() / 100 >= LIMITING) & (slices * _SLICES <= 1)
+    loads = metrics[_LOAD.format("requests")].to_numpy() / positive(metrics[_INSTRUCTIONS].to_numpy())
+    width = check["load_sectors_per_request"]  # 32 bytes for 32 threads
+    by_memory, by_sm = (memory >= LIMITING) & (memory >= sm), (sm >= LIMITING) & (sm > memory)
+    narrow = (width <= _NARROW) & (loads >= _LOADING) & (check["sector_use_frac"] >= 0.9) & (lanes >= 0.9)
+    long = launches["dur_ns"].to_numpy("float64") >= _LONG_NS
+    found = {
+        "uncoalesced": (by_memory & (excess >= _EXCESS) & ~contended, excess, 1 - np.fmax(sm, dram * (1 - excess))),
+        "bank_conflicts": (
+            (conflicts >= _CONFLICTED) & (l1 >= LIMITING),
+            conflicts,
+            np.fmin(conflicts, 1 - np.fmax(sm, dram)),
+        ),
+        "divergence": (by_sm & (lanes < 0.75), 1 - lanes, np.fmin(1 - lanes, 1 - dram)),
+        "spills": ((spilled >= _SPILLED) & ~by_sm, spilled, np.full(len(sm), np.nan)),
+        "imbalance": ((balance <= _BALANCED) & (metrics[_WAVES].to_numpy() >= 1) & long, 1 - balance, 1 - balance),
+        "atomics": (contended, metrics[_ATOMICS[1]].to_numpy() / 100, 1 - np.fmax(sm, dram)),
+        "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
+    }
+    keys = LAUNCHES.check(launches)[["rank", "launch"]]
+    parts = [keys[at].assign(cause=name, value=of[at], lost_frac=lost[at]) for name, (at, of, lost) in found.items()]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype({"cause": "string"})
+    return table
+
+
+def busiest_pipe(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return which pipe of the SMs is busiest in each launch, and how busy it is.
+
+    A row per launch, in their order: `pipe` string, one of PIPES, NA where no pipe was measured; `busy_frac` float64 in
+    0..1, of the peak rate. Source: Nsight Compute, Kernel Profiling Guide, "Pipelines".
+    """
+    names = [form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")]
+    metrics = wide(launches, counters, names).to_numpy() / 100
+    busy = np.fmax.reduce(metrics.reshape(len(launches), len(PIPES), -1), axis=2)
+    most = np.nan_to_num(busy, nan=-1).argmax(axis=1)
+    share = busy[np.arange(len(busy)), most]
+    pipes = pd.Series(np.array([*PIPES], object)[most], launches.index, "string")
+    return pd.DataFrame({"pipe": pipes.mask(np.isnan(share)), "busy_frac": share}, launches.index)
 
 
 def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
+from perfkit.analysis.warps import occupancy
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats
 from perfkit.diagnosis.kernels import points
@@ -41,8 +42,6 @@ NETWORK = re.compile("NET/")
 OPTIMIZER = re.compile(r"Optimizer\.step#")
 FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
-# Sectors that the L1 cache moves for local memory, where a thread's values go that no register holds, and for global.
-SECTORS = re.compile(r"l1tex__t_sectors_pipe_lsu_mem_(local|global)_op_(?:ld|st)\.sum")
 
 
 def _share(part: pd.Series, of: pd.Series) -> float:
@@ -86,12 +85,6 @@ def _occupied(view: Selection, occupancy: str) -> bool:
     """An occupancy of the launches, weighted by time, is almost all that the SMs can hold."""
     known = view.launches.dropna(subset=[occupancy, "dur_ns"])
     return bool(known["dur_ns"].sum()) and bool(np.average(known[occupancy], weights=known["dur_ns"]) >= MOST)
-
-
-def _spills(view: Selection) -> bool:
-    """Half of what the L1 cache moves for global and local memory is local: spilled registers, arrays of a thread."""
-    of_memory = view.counters["metric"].astype("string").str.extract(SECTORS, expand=False)
-    return _share(of_memory.eq("local").fillna(False), view.counters["value"].where(of_memory.notna(), 0)) >= HALF
 
 
 def _pytorch(view: Selection) -> bool:
@@ -153,7 +146,14 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
         _share((p := points(view).drop_duplicates(["rank", "gpu", "launch"]))["waves"] >= 1, p["dur_ns"]) >= HALF
     ),
     "full_occupancy": lambda view: _occupied(view, "achieved_occupancy_frac"),
-    "spills": _spills,
+    # Shared memory alone limits the occupancy of half of the measured time.
+    "shared_memory_limits": lambda view: (
+        _share(
+            occupancy(view.launches, view.counters)["limiter"].eq("shared memory").fillna(False),
+            view.launches["dur_ns"],
+        )
+        >= HALF
+    ),
     "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
     "few_blocks_of_library": lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfkit.analysis.access import CAUSES
 from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
@@ -22,6 +23,9 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
+# Of findings on the same kernels: causes that counters name, what their warps wait for, and what limits them.
+VAGUENESS = dict.fromkeys((*CAUSES, "low_occupancy"), 0) | {"kernel_stall": 1}
+VAGUENESS |= dict.fromkeys(("latency_bound", "memory_bound", "compute_bound"), 2)
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -74,12 +78,18 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
     Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. What a
     computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
+    In the same way what limits kernels, and for what their warps wait, comes after the cause that counters name.
     """
+    findings = list(findings)
 
-    def order(finding: Finding) -> tuple[bool, bool, float, int]:
-        doubt, saved = CONFIDENCES.index(finding.confidence), achievable(finding.gain)
-        saved = min(saved, NOTABLE) if finding.rule == "computation" else saved
-        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saved, doubt
+    def saving(finding: Finding) -> float:
+        saved, vague = achievable(finding.gain), VAGUENESS.get(finding.rule, 0)
+        clearer = [saving(other) for other in findings if VAGUENESS.get(other.rule, vague) < vague]
+        return min(saved, NOTABLE if finding.rule == "computation" else saved, max(clearer, default=saved))
+
+    def order(finding: Finding) -> tuple[bool, bool, float, int, int]:
+        doubt, vague = CONFIDENCES.index(finding.confidence), VAGUENESS.get(finding.rule, 0)
+        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
 
     return sorted(findings, key=order)
 

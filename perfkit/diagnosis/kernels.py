@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from perfkit import hardware
-from perfkit.analysis import dossier, flops, roofline, warps
+from perfkit.analysis import access, dossier, flops, roofline, warps
 from perfkit.analysis.roofline import CEILINGS
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules import rules, tell
 from perfkit.errors import PerfkitError
-from perfkit.format import percent, printable
+from perfkit.format import number, percent, printable
 from perfkit.selection import Selection
 
 # A grid too small to fill the GPU is the commonest way of waiting for latency; the reason says which it is.
@@ -27,6 +27,9 @@ BETTER_HALF = 0.5
 STALLED, SATURATED = 0.3, 0.8  # Nsight Compute, rule CPIStall: over 0.3 of the latency, issue slots used below 0.8
 WORKING = 0.1  # of the cycles; a tensor pipe that is active less often hardly works (convention)
 LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
+SPILLED = Gain(1.0, math.inf, "spilled registers make much of the memory traffic", whole=KERNELS_ALONE)
+FEW_WAVES = 4  # after more, a last wave that is not full costs little (convention)
+NOTABLE = 0.1  # of the measured time (convention)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ class Roofline:
 def points(view: Selection) -> pd.DataFrame:
     """Return the roofline points of the measured launches of a selection."""
     return roofline.points(view.launches, view.counters)
+
+
+@kept
+def losses(view: Selection) -> pd.DataFrame:
+    """Return what launches of a selection lose to causes that their counters name, see `access.losses`."""
+    return access.losses(view.launches, view.counters)
 
 
 @kept
@@ -163,9 +172,60 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
     for bound, verdicts in VERDICTS.items():
         share = float(time.reindex(verdicts, fill_value=0.0).sum() / time.sum()) if time.sum() else 0.0
         if share >= BETTER_HALF:
-            yield _finding(bound, share, points[points["bound"].isin(verdicts)], known)
-    yield from _few_warps(view, known)
+            yield _finding(view, bound, share, points[points["bound"].isin(verdicts)], known)
+            if bound == "latency":  # where SMs or memory work enough, more warps bring nothing
+                yield from _few_warps(view, known)
+    yield from _causes(view, known)
     yield from _waiting(view, known)
+
+
+def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Counters name what makes launches slow that take a tenth of the measured time."""
+    launches = view.launches[["rank", "launch", "name", "dur_ns"]]
+    launches = launches[launches["dur_ns"].notna()]
+    total, found = float(launches["dur_ns"].sum()), losses(view).merge(launches, on=["rank", "launch"])
+    for rule, rows in found.groupby("cause"):
+        share = float(rows["dur_ns"].sum() / total) if total else 0.0
+        if share < NOTABLE:
+            continue
+        of, longest = rules()[str(rule)], rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+        name, lost = printable(longest["name"], 80), rows["lost_frac"] * rows["dur_ns"] / rows["dur_ns"].sum()
+        definition = f"{of.definition}; of the longest launch"
+        value = Figure(
+            f"{rule}_{'frac' if of.unit == '1' else of.unit}",
+            of.label,
+            float(longest["value"]),
+            of.unit,
+            definition,
+            "access.losses",
+        )
+        definition = "share of the measured time: time of the launches with this cause"
+        part = Figure(f"{rule}_time_frac", f"Time with {of.label.lower()}", share, "1", definition, "access.losses")
+        text = f"Launches with this cause take {part.text} of the measured time. {_waves(view, longest)}".rstrip()
+        gain = Gain(1.0, math.inf, "the counters do not bound what the kernels save", whole=KERNELS_ALONE)
+        if lost.notna().all():
+            what = "best case: the work of the SMs and the bytes that are needed remain"
+            gain = _of_kernels(known, share, float(lost.sum()), what)
+        title = of.title.format(value=value.text, kernel=name)
+        yield tell(str(rule), title, _level(known), text, (value, part), gain, place=f"kernel {name}")
+
+
+def _waves(view: Selection, row: pd.Series) -> str:
+    """Say that a launch has a last wave of few blocks, if that is why SMs are idle."""
+    if row["cause"] != "imbalance":
+        return ""
+    of = warps.occupancy(view.launches, view.counters).set_index(["rank", "launch"]).loc[(row["rank"], row["launch"])]
+    if not (of["waves"] < FEW_WAVES and of["tail_frac"] >= 1 - row["value"]):
+        return "The blocks of a launch do not have the same amount of work."
+    return f"Its grid fills the GPU {number(of['waves'])} times: in the last wave most SMs have no block."
+
+
+def _needed(view: Selection, rows: pd.DataFrame) -> pd.Series:
+    """Return the share of its memory traffic that each launch needs; NaN where spilled registers make much of it."""
+    found = losses(view).set_index(["rank", "launch"])
+    keys = pd.MultiIndex.from_frame(rows[["rank", "launch"]])
+    excess = found.loc[found["cause"].eq("uncoalesced"), "value"].reindex(keys).fillna(0.0)
+    return (1 - excess).mask(keys.isin(found.index[found["cause"].eq("spills")])).set_axis(rows.index)
 
 
 def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -173,7 +233,7 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
 
     Warps that wait to be selected are many enough, and at four fifths of a rate waiting costs little.
     """
-    columns = ["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac"]
+    columns = ["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac", "dram_frac"]
     shares = warps.stall_shares(view.stalls).merge(view.launches[columns], on=["rank", "launch"])
     shares = shares[shares["dur_ns"].notna() & shares["share_frac"].notna()]
     total = float(shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum())
@@ -197,8 +257,11 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Warps of {name} spend {stall.text} of their time in the stall “{spoken}”"
     text = f"{words.means if words else 'This stall is not one perfkit has words for.'} Launches with this main stall "
     text += f"take {part.text} of the measured time. The longest of them is {name}."
-    what = "best case: the kernels save all of the waiting, if no other warp can issue meanwhile"
-    gain = _of_kernels(known, time / total, value, what)
+    what = "best case: only the work of the SMs and the bytes that are needed remain"
+    needed = _needed(view, found)
+    works = pd.concat([found["sm_frac"], found["dram_frac"] * needed], axis=1).max(axis=1).fillna(0.0)
+    gain = _of_kernels(known, time / total, float(((1 - works) * found["dur_ns"]).sum() / time), what)
+    gain = SPILLED if needed.isna().any() else gain
     helps = words.helps.rstrip(".") if words else ""
     yield tell("kernel_stall", title, _level(known), text, (stall, part), gain, first=helps, place=f"kernel {name}")
 
@@ -223,26 +286,35 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield tell("low_occupancy", title, _level(known), text, evidence, gain)
 
 
-def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure]) -> Finding:
+def _finding(view: Selection, bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure]) -> Finding:
     definition = "share of the measured time: time of the launches with this limit"
     figure = Figure(f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "roofline.bound")
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
     title = f"{bound.capitalize()} limits the measured kernels {percent(share)} of their time"
-    gain = _up_to_roof(rows, known, share)
+    gain = _up_to_roof(view, rows, known, share)
     severity = _level(known) if bound == "latency" else "low"
-    text = f"Longest: {longest['name']}. {longest['reason']}"
+    text, helps = f"Longest: {longest['name']}. {longest['reason']}", ""
+    pipes = access.busiest_pipe(view.launches, view.counters)
+    busiest = pipes[view.launches[["rank", "launch"]].eq(longest[["rank", "launch"]]).all(axis=1)].iloc[0]
+    if bound != "latency" and busiest["busy_frac"] >= access.LIMITING:
+        pipe = access.PIPES[busiest["pipe"]]
+        text += f" Its busiest pipe is {busiest['pipe'].upper()} ({pipe.does}): {percent(busiest['busy_frac'])}."
+        helps = pipe.helps
     place = f"kernel {printable(longest['name'], 80)}"
-    return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain, place=place)
+    return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain, first=helps, place=place)
 
 
-def _up_to_roof(rows: pd.DataFrame, known: dict[str, Figure], share: float) -> Gain:
+def _up_to_roof(view: Selection, rows: pd.DataFrame, known: dict[str, Figure], share: float) -> Gain:
     """Return the gain if these launches, `share` of the measured time, reached their roofs; of the run where known."""
     under = rows[rows["roof_share_frac"].between(0, 1, inclusive="right")]
     if under.empty:
         return Gain(1.0, math.inf, "perfkit knows no roof for these launches", whole=KERNELS_ALONE)
-    least = float((under["roof_share_frac"] * under["dur_ns"]).sum() / under["dur_ns"].sum())
-    return _of_kernels(known, share, 1 - least, "best case: they reach their roof at their present intensity")
+    needed = _needed(view, under)
+    if needed.isna().any():
+        return SPILLED
+    least = float((under["roof_share_frac"] * needed * under["dur_ns"]).sum() / under["dur_ns"].sum())
+    return _of_kernels(known, share, 1 - least, "best case: they reach their roof with the bytes that they need")
 
 
 def _of_kernels(known: Mapping[str, Figure], share: float, saved: float, what: str) -> Gain:

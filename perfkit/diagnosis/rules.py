@@ -46,6 +46,10 @@ class Rule:
     indirect: str = ""
     change: str = ""
     reason: str = ""
+    title: str = ""
+    label: str = ""
+    unit: str = ""
+    definition: str = ""
 
 
 @cache

@@ -10,6 +10,7 @@ from diagnosis.complete import complete
 from diagnosis.test_baseline import connected, peaks
 from diagnosis.test_gpus import beside, meeting
 from diagnosis.test_measured import CASES as MEASURED
+from diagnosis.test_measured import KERNELS
 from diagnosis.test_speed import clocked, few
 from diagnosis.traces import MS, leaking, view
 from frames import api_calls, copies, kernels
@@ -88,11 +89,9 @@ PRODUCED: dict[str, Found] = {
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
     "idle_kernel_wait": queued,
-    "compute_bound": real("ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep"),
     "log_power": real("monitor/rocm-smi_json__mi100_rocm571.json"),
     "log_memory": logged(memory__used="80000 MiB", memory__total="81920 MiB"),
     "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
-    "kernel_stall": real("ncu/thedavidchu__speedy_scan__profile.ncu-rep"),
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),
     "idle_edge": real("nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report.sqlite"),
     "mpi_time": real("hpctoolkit/hpctoolkit-allgather-database"),
@@ -108,7 +107,7 @@ NOT_PRODUCED = {"idle_unattributed", "idle_sync", "log_traffic"}
 
 
 def test_every_finding_is_looked_at_and_shown() -> None:
-    of_others = {*RULES.values(), *(first for first, *_ in MEASURED.values())}
+    of_others = {*RULES.values(), *(first for first, *_ in (*MEASURED.values(), *KERNELS.values()))}
     of_others |= {rule for file in FILES for rule in conclusion(file)["told"]}
     assert set(IDS) == {*PRODUCED, *NOT_PRODUCED} | of_others
     assert not of_others & {*PRODUCED, *NOT_PRODUCED}

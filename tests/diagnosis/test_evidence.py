@@ -53,10 +53,8 @@ def test_advice_that_the_recording_disproves_is_left_out(capture: str, profiles:
 def test_spilled_registers_are_known_by_the_sectors_of_local_memory(profiles: Path) -> None:
     """135 of 144 M sectors are local memory; a kernel whose counters do not say it is not taken to spill."""
     for capture, spills in ((SPILLING, True), (LATENT, False)):
-        chosen = perfkit.select(perfkit.load(profiles / capture))
-        said = _steps(chosen)
-        assert spills == evidence.holds(chosen, fact="spills")
-        assert spills == ("a thread's values in registers" in "; ".join(said.values()))
+        said = _steps(perfkit.select(perfkit.load(profiles / capture)))
+        assert spills == ("Allow more registers per thread" in said.get("spills", ""))
         if spills:  # the kernels are Julia's
             assert ("16-bit types" in said["memory_bound"], "torch" in said["memory_bound"]) == (True, False)
 

@@ -17,6 +17,7 @@ from diagnosis.complete import complete
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.analysis.access import CAUSES
 from perfkit.diagnosis import evidence
 from perfkit.diagnosis.finding import SEVERITIES, Finding
 from perfkit.diagnosis.headline import headline, ranked
@@ -72,6 +73,28 @@ LAUNCHING += ("many_syncs-bad", "moe_loop-good", "rnn_loop-good")
 # Nothing is badly wrong in these: a mended form with a busy GPU, a cause that cost nothing, and sound programs.
 SOUND = ("deterministic-bad", "full_sort-good", "grad_in_eval-bad", "grad_in_eval-good", "kv_cat-good")
 SOUND += ("sound_cnn-good", "sound_gpt-good")
+# Kernels that an H100 ran and Nsight Compute counted (`data/h100_kernels.zip`), by somebody who had not read the rules:
+# the rule that tells what was planted, and a word of the text or the first step that names it.
+KERNELS: dict[str, tuple[str, str]] = {
+    "atomics": ("atomics", "__shared__"),
+    "bank_conflicts": ("bank_conflicts", "tile[32][33]"),
+    "barriers": ("compute_bound", "shuffles"),
+    "divergence": ("divergence", "thrust::sort_by_key"),
+    "double_literals": ("compute_bound", "1.0f"),
+    "imbalance": ("imbalance", "do not have the same amount of work"),
+    "integer_division": ("compute_bound", "division"),
+    "narrow_loads": ("narrow_loads", "uint4"),
+    "no_reuse": ("memory_bound", "Keep reused values in registers"),
+    "no_tensor_cores": ("compute_bound", "tensor cores"),
+    "pointer_chase": ("kernel_stall", "load earlier"),
+    "shared_memory": ("low_occupancy", "less shared memory"),
+    "spills": ("spills", "more registers"),
+    "tail": ("imbalance", "in the last wave most SMs have no block"),
+    "uncoalesced": ("uncoalesced", "neighbouring addresses"),
+    "unrolled": ("kernel_stall", "Unroll less"),
+}
+# Where a second cause was not mended: what the first one gained says nothing of it.
+OTHER = {"no_tensor_cores": ("bank_conflicts",)}
 ROOM = 1.15  # a profiler makes a program slower, and not all of it alike
 QUIET = ("attention-good", "precision-good", "launch_bound-good", "host_python-good", "many_syncs-bad", "loader-bad")
 Traced = Callable[[str], perfkit.Selection]
@@ -312,3 +335,32 @@ def test_precision_knows_what_runs_in_tf32_already(told: Told) -> None:
     finding = one(told("allocator-good"), "precision")
     assert finding is not None
     assert "the matrix work takes 30.4 % of its present time" in finding.gain.reason
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """The findings of a kernel, the largest gain first."""
+    archive, folder = zipfile.ZipFile(sample("h100_kernels.zip")), tmp_path_factory.mktemp("h100")
+    return cache(
+        lambda name: ranked(complete(perfkit.select(perfkit.load(archive.extract(f"{name}.raw.csv", folder)))))
+    )
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_counters_name_the_cause_and_bound_the_gain(case: str, counted: Told) -> None:
+    of_bad, (rule, words) = counted(f"{case}-bad"), KERNELS[case]
+    assert rule in [finding.rule for finding in of_bad[: 2 if case == "no_tensor_cores" else 1]]
+    finding = one(of_bad, rule)
+    assert finding is not None
+    assert words in f"{finding.explanation} {finding.advice['immediate']}"
+    with zipfile.ZipFile(sample("h100_kernels.zip")) as archive:
+        times = json.loads(archive.read("times.json"))
+    measured = times[f"{case}-bad"] / times[f"{case}-good"]
+    assert [] == [f.rule for f in of_bad if f.rule not in OTHER.get(case, ()) and f.gain.high < measured]
+    if case != "barriers":  # whose mended form was not counted
+        assert rule not in {finding.rule for finding in counted(f"{case}-good")} & set(CAUSES)
+
+
+@pytest.mark.parametrize("case", ["copy", "gemm", "reduction"])
+def test_counters_name_no_cause_in_a_sound_kernel(case: str, counted: Told) -> None:
+    assert not {"low_occupancy", "kernel_stall", "latency_bound", *CAUSES} & {f.rule for f in counted(f"sound_{case}")}
