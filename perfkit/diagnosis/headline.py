@@ -118,7 +118,7 @@ def speaking(gain: Gain) -> str:
     """Return what mending the cause gains, as a sentence.
 
     >>> speaking(Gain(4.5, 4.7, "")), speaking(Gain(1.0, 1.5, "")), speaking(Gain(1.0, 1.004, ""))
-    ('Fixing this makes the run about 4.6 times faster.', 'Fixing this makes the run at most 1.5 times faster.', \
+    ('Fixing this makes the run about 4.6 times faster.', 'Fixing this alone makes the run at most 1.5 times faster.', \
 'Fixing this saves less than 1 % of the time.')
     """
     if not gain.is_known:
@@ -126,7 +126,7 @@ def speaking(gain: Gain) -> str:
     if gain.high < LEAST:
         return "Fixing this saves less than 1 % of the time." if gain.high > 1 else ""
     if gain.low < LEAST:
-        return f"Fixing this makes {gain.whole} at most {_times(gain.high)} faster."
+        return f"Fixing this alone makes {gain.whole} at most {_times(gain.high)} faster."
     if gain.high / gain.low < CLOSE:
         return f"Fixing this makes {gain.whole} about {_times(math.sqrt(gain.low * gain.high))} faster."
     return f"Fixing this makes {gain.whole} {gain.low:.{1 if gain.low >= CLOSE else 2}f} to {_times(gain.high)} faster."
