@@ -368,9 +368,17 @@ def last_lanes(run: Run) -> dict[str, list[str]]:
 
 
 def store(run: Run, content: dict[str, Any], suffix: str = CHOICE) -> None:
-    """Store a choice as the last one of a run, or, with LANES, how the lanes of its timeline are arranged."""
-    if place := _place(run, suffix):
-        _write(place, json.dumps(content).encode())
+    """Store a choice as the last one of a run, or, with LANES, how the lanes of its timeline are arranged.
+
+    The file is whole or absent, and this user's alone; a cache that cannot be written is no error.
+    """
+    if not (target := _place(run, suffix)):
+        return
+    with suppress(OSError):
+        target.parents[2].mkdir(parents=True, exist_ok=True)
+        for folder in (target.parents[1], target.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        put(target, json.dumps(content).encode())
 
 
 def _stored(run: Run, suffix: str = CHOICE) -> dict[str, Any]:
@@ -405,12 +413,3 @@ def _own_folder() -> Path | None:
         return folder if stat.S_ISDIR((status := folder.lstat()).st_mode) and cache.is_own(status) else None
     except OSError:
         return folder  # there is none yet
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all, for this user alone; a cache that cannot be written is no error."""
-    with suppress(OSError):
-        target.parents[2].mkdir(parents=True, exist_ok=True)
-        for folder in (target.parents[1], target.parent):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        put(target, content)

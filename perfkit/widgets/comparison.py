@@ -120,7 +120,9 @@ class _Comparing:
 
     def __call__(self, view: Selection) -> list[Part]:
         self._earlier = verdict.earlier(self._baseline, view)
-        both = self._comparison(view)
+        compared = partial(verdict.against, baseline=self._baseline, peaks=self._peaks)
+        key = self._baseline, self._peaks
+        both = compared(view) if self._earlier is None else aside(self._source, view, key, compared, COMPARING)
         if self._part in PARTS:
             return made(self._part, both)
         of_runs = charts.tables.show(verdict.overview(self._earlier, view), caption="The two runs")
@@ -132,12 +134,6 @@ class _Comparing:
             return [sentence]
         names = (name for name, part in PARTS.items() if len(getattr(both, part.frame)))
         return [sentence, *(part for name in names for part in made(name, both)), *runs]
-
-    def _comparison(self, view: Selection) -> Comparison:
-        compared = partial(verdict.against, baseline=self._baseline, peaks=self._peaks)
-        if self._earlier is None:
-            return compared(view)
-        return aside(self._source, view, (self._baseline, self._peaks), compared, COMPARING)
 
 
 def aside(source: Selection | Explorer, view: Selection, key: Hashable, make: Callable[[Selection], T], why: str) -> T:

@@ -14,22 +14,8 @@ import pandas as pd
 
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.lanes import Launching
-from perfkit.charts.detail import (
-    BINS,
-    CLICKED,
-    FILTER,
-    FIND,
-    FLAME,
-    GPU,
-    GROUP,
-    LINE,
-    LINES,
-    LOOKED,
-    SEARCH,
-    SPANS,
-    Canvas,
-    timeline,
-)
+from perfkit.charts import detail
+from perfkit.charts.detail import BINS, FLAME, GPU, GROUP, SPANS, Canvas
 from perfkit.charts.tables import card
 from perfkit.charts.theme import FAMILY_COLOURS, MOST_ROWS
 from perfkit.format import duration, elided, printable, size
@@ -276,16 +262,16 @@ class Zoomable:
     def heard(self, gesture: dict[str, Any]) -> None:
         """Answer a gesture of `perfkit.charts.detail.Canvas`."""
         kind, start = gesture.get("kind"), self.whole[0]
-        if kind == LOOKED:
+        if kind == detail.LOOKED:
             self._answers = int(gesture.get("number", 0))
             self._look(start + int(gesture["first"]), start + int(gesture["last"]))
-        elif kind == CLICKED:
+        elif kind == detail.CLICKED:
             self._clicked(gesture)
-        elif kind == SEARCH:
+        elif kind == detail.SEARCH:
             self._search(str(gesture["text"]))
-        elif kind == FIND:
+        elif kind == detail.FIND:
             self._step(start + int(gesture["at"]), int(gesture["step"]))
-        elif kind == FILTER:
+        elif kind == detail.FILTER:
             self.explorer.kernels = str(gesture["text"])  # what nothing matches is the explorer's `problem`
 
     def _arranged(self, _: Any) -> None:
@@ -332,13 +318,13 @@ class Zoomable:
         parts = [*above, operations, *named.values()]
         of = dict.fromkeys(operations.shared, GROUP)
         types = [of.get(label, GPU) if one is operations else FLAME for one in parts for label in one.labels]
-        lines, lined = [pd.DataFrame(columns=[*LINES])], sum(len(part.labels) for part in parts)
+        lines, lined = [pd.DataFrame(columns=[*detail.LINES])], sum(len(part.labels) for part in parts)
         for name in beside:
             if name in LINED:
                 made, drawn = timeline_data.metrics(self.explorer.run.samples, seen, window, LINED[name])
                 lines += [drawn.assign(lane=drawn["lane"] + lined)] if len(drawn) else []
                 lined += len(made.labels)
-                types += [LINE] * len(made.labels)
+                types += [detail.LINE] * len(made.labels)
                 parts.append(made)
         if not any(part.amount for part in parts):
             return NOTHING
@@ -346,7 +332,7 @@ class Zoomable:
         self._spans = spans
         self._tables = np.concatenate([np.full(len(part.spans), part.table, object) for part in parts])
         told = [line for line in explained([operations, *(one for one in parts if one is not operations)]) if line]
-        self.picture.drawing = timeline(
+        self.picture.drawing = detail.timeline(
             *(labels, bins, spans),
             window=window,
             whole=self.whole,
