@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import roofline, tables, theme
-from perfkit.charts.shares import NO_WORK, PART_OF, worked
+from perfkit.charts.shares import NO_WORK, PART_OF, segments, worked
 from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Shown, Unit, duration, number, percent, printable, several, size, unit
 
@@ -196,7 +196,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
     scale = unit(float(seen["span_ns"].max()), TIME)
-    drawn = _segments(seen, scale)
+    drawn = segments(seen, seen[["place", "name"]], scale.size)
     shown = hover(("name", "where"), "part", "time", ("share", "share of the span"))
     height = alt.Y("begin:Q", title=f"time ({scale.symbol})", axis=alt.Axis(tickCount=5))
     colour = alt.Color("part:N", scale=colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"]), title=None)
@@ -208,22 +208,6 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         picture=f"Stacked columns for {len(seen)} GPUs of {', '.join(drawn['part'].unique())}",
         size=(theme.width(seen), 240),
     )
-
-
-def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
-    ends = seen[list(PART_OF)].cumsum(axis=1)
-    rows = [
-        seen[["place", "name"]].assign(
-            key=kind,
-            part=theme.KIND_NAMES[kind],
-            begin=(ends[column] - seen[column]) / scale.size,
-            end=ends[column] / scale.size,
-            time=seen[column].map(duration),
-            share=(seen[column] / seen["span_ns"]).map(percent),
-        )[seen[column] > 0]
-        for column, kind in PART_OF.items()
-    ]
-    return pd.concat(rows, ignore_index=True)
 
 
 def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

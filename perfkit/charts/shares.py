@@ -78,12 +78,15 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     seen = worked(breakdown)
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
-    drawn = _device_segments(_idlest(seen, MOST_BARS))
+    shown = _idlest(seen, MOST_BARS)
+    drawn = segments(shown, pd.DataFrame({"device": theme.devices(shown)}), shown["span_ns"])
+    length = drawn["end"] - drawn["begin"]
+    drawn = drawn.assign(middle=drawn["begin"] + length / 2, figure=drawn["share"].where(length >= SMALLEST_LABEL, ""))
     shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
     drawn = drawn.drop(columns="key")
     share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
-    shown = hover("device", "part", "share", "time")
-    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
+    tips = hover("device", "part", "share", "time")
+    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), tips)
     marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
     dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
     return layered(
@@ -151,23 +154,17 @@ def _few(seen: pd.DataFrame, most: int) -> str:
     return f" The {most} GPUs with the largest idle share of {len(seen):,}." if len(seen) > most else ""
 
 
-def _device_segments(breakdown: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per device and part that is not empty, placed end to end from 0 to 1."""
-    shares = breakdown[list(PART_OF)].div(breakdown["span_ns"], axis=0)
-    ends = shares.cumsum(axis=1)
+def segments(breakdown: pd.DataFrame, place: pd.DataFrame, whole: pd.Series | float) -> pd.DataFrame:
+    """Return one row per device and part that is not empty, at its `place`, end to end from 0; `whole`, ns, is 1."""
+    ends = breakdown[list(PART_OF)].cumsum(axis=1)
     rows = [
-        pd.DataFrame(
-            {
-                "device": theme.devices(breakdown),
-                "key": kind,
-                "part": KIND_NAMES[kind],
-                "begin": ends[column] - shares[column],
-                "end": ends[column],
-                "middle": ends[column] - shares[column] / 2,
-                "share": shares[column].map(percent),
-                "figure": shares[column].map(percent).where(shares[column] >= SMALLEST_LABEL, ""),
-                "time": breakdown[column].map(duration),
-            }
+        place.assign(
+            key=kind,
+            part=KIND_NAMES[kind],
+            begin=(ends[column] - breakdown[column]) / whole,
+            end=ends[column] / whole,
+            time=breakdown[column].map(duration),
+            share=(breakdown[column] / breakdown["span_ns"]).map(percent),
         )[breakdown[column] > 0]
         for column, kind in PART_OF.items()
     ]
