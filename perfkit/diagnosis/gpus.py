@@ -186,8 +186,10 @@ def spread(view: Selection) -> Spread | None:
     parts = breakdown(view).merge(counts.rename("count").reset_index(), on=GPU)
     alone = parts["exposed_communication_ns"]
     above = alone - alone.min()
-    waits = _matched(view)
-    waited = above if waits is None else waits["exposed_communication_ns"]
+    waited = above
+    if (waits := _waits(view)) is not None:
+        of_waits = timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
+        waited = of_waits["exposed_communication_ns"]
     least, most = (parts.iloc[int(at)] for at in (alone.to_numpy().argmin(), (above / parts["span_ns"]).argmax()))
     first = of_gpu["dur_ns"].first()
     longer = int(first[(most["rank"], most["gpu"])]) - int(first[(least["rank"], least["gpu"])])
@@ -197,14 +199,8 @@ def spread(view: Selection) -> Spread | None:
     return Spread(mean, share, part, int(least["rank"]), int(least["gpu"]))
 
 
-def _matched(view: Selection) -> pd.DataFrame | None:
-    """Return `timeline.breakdown` in which each collective is only its waiting; None if GPUs have different ones."""
-    if (waits := _waits(view)) is None:
-        return None
-    return timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
-
-
 def _waits(view: Selection) -> pd.DataFrame | None:
+    """Return the kernels, each collective only as long as its waiting; None if GPUs have different ones."""
     kernels, communicates = view.kernels, view.kernels["family"].eq("communication")
     each = kernels.loc[communicates, [*GPU, "full_name", "dur_ns"]]
     of_gpu = each.groupby([*GPU, "full_name"], observed=True)

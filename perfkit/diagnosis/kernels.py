@@ -141,23 +141,16 @@ def _stall(view: Selection) -> Iterator[Figure]:
 
 def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
     rows = launches[launches["dur_ns"].notna()]
-    for which, label, definition in (
-        (
-            "achieved",
-            "Achieved occupancy",
-            "share of the warps that an SM can hold that are resident while it is active",
-        ),
-        (
-            "theoretical",
-            "Possible occupancy",
-            "share of the warps that an SM can hold that block size, registers and shared memory allow",
-        ),
+    for which, label, those in (
+        ("achieved", "Achieved occupancy", "are resident while it is active"),
+        ("theoretical", "Possible occupancy", "block size, registers and shared memory allow"),
     ):
         column = f"{which}_occupancy_frac"
         rows = rows[rows[column].notna()]
         if len(rows) and rows["dur_ns"].sum():
             value = float((rows[column] * rows["dur_ns"]).sum() / rows["dur_ns"].sum())
-            yield Figure(column, label, value, "1", f"{definition}; weighted by time", "LAUNCHES")
+            definition = f"share of the warps that an SM can hold that {those}; weighted by time"
+            yield Figure(column, label, value, "1", definition, "LAUNCHES")
 
 
 def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> Iterator[Finding]:

@@ -71,21 +71,15 @@ def findings(view: Selection) -> Iterator[Finding]:
         worst = rows.iloc[0]
         others = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8] if gpu != worst["gpu"])
         fraction = worst["unit"] == "frac"
-        figure = Figure(
-            f"log_check_{check}",
-            f"{str(check).capitalize()} check, GPU {worst['gpu']}",
-            float(worst["value"]),
-            "1" if fraction else "bytes/s",
-            str(worst["reason"]),
-            "monitoring.checks",
-        )
-        worst_of = f"GPU {worst['gpu']}"
+        gpu, reason, value = f"GPU {worst['gpu']}", str(worst["reason"]), float(worst["value"])
+        label, unit = f"{str(check).capitalize()} check, {gpu}", "1" if fraction else "bytes/s"
+        figure = Figure(f"log_check_{check}", label, value, unit, reason, "monitoring.checks")
         titles = TITLES if figure.value else {**TITLES, **NEVER}
-        title = titles[str(check)].format(gpu=worst_of, share=figure.text) + (f" (also: {others})" if others else "")
+        title = titles[str(check)].format(gpu=gpu, share=figure.text) + (f" (also: {others})" if others else "")
         gain = Gain(1.0, float("inf"), "the log shows the problem, but not its cost: record a timeline")
         target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
         level = severity(figure.value) if check == "throttling" and figure.value >= NOTABLE else "medium"
-        yield replace(tell(f"log_{check}", title, level, str(worst["reason"]), (figure,), gain), target=target)
+        yield replace(tell(f"log_{check}", title, level, reason, (figure,), gain), target=target)
 
 
 def is_logged(view: Selection) -> bool:

@@ -92,14 +92,8 @@ def _against_wall(view: Selection, summary: pd.DataFrame, total: pd.Series) -> I
     wall = wall_ns(view)
     if wall is None:
         return
-    yield Figure(
-        "paths_wall_ns",
-        "Wall time",
-        wall,
-        "ns",
-        "time from the first to the last sample of the trace, all threads",
-        "TRACE",
-    )
+    definition = "time from the first to the last sample of the trace, all threads"
+    yield Figure("paths_wall_ns", "Wall time", wall, "ns", definition, "TRACE")
     run = view.run
     if not total["operation_ns"] > 0:
         return
@@ -194,11 +188,8 @@ def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"The stall “{reason}” causes {share.text} of the stall samples"
     text = said.means if said else "perfkit has no description of this stall."
     helps = (said.helps if said else "Look at the kernel's source lines with the most samples.").rstrip(".")
-    gain = _of_wall(
-        known,
-        "paths_kernel_ns",
-        "best case: the time of all kernels, because a share of samples is not a share of time",
-    )
+    best = "best case: the time of all kernels, because a share of samples is not a share of time"
+    gain = _of_wall(known, "paths_kernel_ns", best)
     yield tell("paths_stall", title, _severity(share, gain), text, (share,), gain, first=helps)
 
 
@@ -302,11 +293,8 @@ def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     text = f"Most of it is spent in this call path: {printable(first['path'], 300)}{at}. "
     text += (f"Next: {others}. " if others else "") + "A call that waits for another rank takes CPU time too."
     title = f"MPI calls take {whole.text} of the CPU time; {name} alone takes {most.text}"
-    gain = Gain(
-        1.0,
-        math.inf,
-        "this is a share of all ranks' CPU time; the recording does not show how long ranks wait for each other",
-    )
+    reason = "this is a share of all ranks' CPU time; the recording does not show how long ranks wait for each other"
+    gain = Gain(1.0, math.inf, reason)
     yield tell("mpi_time", title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain)
 
 

@@ -20,7 +20,7 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
-from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import rules, tell
@@ -197,14 +197,6 @@ def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterato
     yield from _bandwidth(known)
 
 
-@kept
-def matrix(view: Selection) -> tuple[int, int]:
-    """Return the time of matrix work, and of that which by its kernels' names runs without tensor cores, ns."""
-    shares = formats(view)
-    without = shares["tensor_cores"].astype(object).eq("no")
-    return int(shares["total_ns"].sum()), int(shares.loc[without, "total_ns"].sum())
-
-
 def while_running(known: Mapping[str, Figure], *sampled: str) -> float | None:
     """Return the sum of sampled shares over the share of the time in which kernels run; None where not sampled."""
     busy = known["kernel_busy_frac"].value
@@ -214,13 +206,12 @@ def while_running(known: Mapping[str, Figure], *sampled: str) -> float | None:
 
 def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Matrix work on CUDA cores, by the names of the kernels or the samples of the tensor pipe."""
-    total, without = matrix(view)
-    by_format = formats(view)
+    times = formats(view).astype({"tensor_cores": str}).groupby("tensor_cores")["total_ns"].sum()
+    total, without, named = int(times.sum()), int(times.get("no", 0)), int(times.get("yes", 0))
     pipe, span = while_running(known, "tensor_active_frac"), timeline.span_ns(view)
     idle_pipe = pipe is not None and pipe < IDLE_PIPE
     # Samples of an idle pipe say it only where the names do not say that tensor cores are used: a kernel that waits for
     # memory leaves its pipe idle too.
-    named = by_format.loc[by_format["tensor_cores"].eq("yes"), "total_ns"].sum()
     unused = max(without, total if idle_pipe and named < HALF * total else 0)
     if not span or unused < NOTABLE_THROUGHPUT * span or capability(view) < VOLTA:
         return

@@ -253,17 +253,16 @@ def _kernels(view: Selection) -> Iterator[Figure]:
     kernels = cut(view.kernels, view.window)
     if not len(kernels):
         return
-    source = "KERNELS"
-    duration = kernels["dur_ns"]
-    yield Figure(
-        "kernel_count", "Kernel launches", len(kernels), "count", "number of kernel executions in the window", source
-    )
-    yield Figure("kernel_sum_ns", "Kernel time", int(duration.sum()), "ns", "sum of kernel durations", source)
-    yield Figure("kernel_mean_ns", "Mean kernel", float(duration.mean()), "ns", "kernel time per launch", source)
-    yield Figure("kernel_median_ns", "Median kernel", float(duration.median()), "ns", "median kernel duration", source)
-    short = float((duration < 10_000).mean())
-    definition = "share of kernels that ran for less than 10 µs; one launch costs about as much"
-    yield Figure("short_kernel_frac", "Kernels under 10 µs", short, "1", definition, source)
+    lasted = kernels["dur_ns"]
+    short = "share of kernels that ran for less than 10 µs; one launch costs about as much"
+    for id, label, value, unit, definition in (
+        ("kernel_count", "Kernel launches", len(kernels), "count", "number of kernel executions in the window"),
+        ("kernel_sum_ns", "Kernel time", int(lasted.sum()), "ns", "sum of kernel durations"),
+        ("kernel_mean_ns", "Mean kernel", float(lasted.mean()), "ns", "kernel time per launch"),
+        ("kernel_median_ns", "Median kernel", float(lasted.median()), "ns", "median kernel duration"),
+        ("short_kernel_frac", "Kernels under 10 µs", float((lasted < 10_000).mean()), "1", short),
+    ):
+        yield Figure(id, label, value, unit, definition, "KERNELS")
 
 
 @kept
