@@ -372,7 +372,10 @@ def _table(report: dict[str, Any]) -> Table:
     """Return what a report says outside its rows; of each process it lists the first GPU."""
     config = report.get("config") or {}
     listed = report.get("devices") or config.get("devices") or []
-    devices = [_device(report) for report in listed]
+    devices = [
+        Device(int(d.get("group", 0)), writable(d["hostname"]), _whole(d["device"], 31), writable(d["device_info"]))
+        for d in listed
+    ]
     processes = sum(d.group == devices[0].group for d in devices)
     args = report.get("args") or [""]
     return Table(
@@ -384,15 +387,6 @@ def _table(report: dict[str, Any]) -> Table:
         out_of_bounds=int((report.get("out_of_bounds") or {}).get("count", 0)),
         ended="average_bus_bandwidth" in report,
         headed=True,
-    )
-
-
-def _device(entry: dict[str, Any]) -> Device:
-    return Device(
-        int(entry.get("group", 0)),
-        writable(entry["hostname"]),
-        _whole(entry["device"], 31),
-        writable(entry["device_info"]),
     )
 
 

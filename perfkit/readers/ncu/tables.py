@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from perfkit import names, tables
 from perfkit.profile import Missing
+from perfkit.readers.text import category
 
 Values = NDArray[np.float64]
 _EXACT = 2**53  # above, float64 leaves whole numbers out
@@ -172,14 +173,11 @@ def counters(report: Report) -> pd.DataFrame:
     metrics = _counters(report)
     values = report.values[metrics].to_numpy()
     launch, metric = np.nonzero(~np.isnan(values))
-    units = [report.units.get(name, "") for name in metrics]
-    kinds = sorted(set(units))
-    unit_codes = np.array([kinds.index(unit) for unit in units], np.int64)
     frame = {
         "rank": 0,
         "launch": launch,
-        "metric": pd.Categorical.from_codes(metric, pd.Index(metrics, dtype=object)),
-        "unit": pd.Categorical.from_codes(unit_codes[metric], pd.Index(kinds, dtype=object)),
+        "metric": category(metric, metrics),
+        "unit": category(metric, [report.units.get(name, "") for name in metrics]),
         "value": values[launch, metric],
     }
     return tables.COUNTERS.make(pd.DataFrame(frame))
