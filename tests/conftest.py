@@ -33,6 +33,16 @@ def profiles() -> Path:
 
 
 @pytest.fixture(scope="session")
+def commands() -> Any:
+    """A process that forks commands."""
+    from faults.forking import Commands
+
+    made = Commands()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session")
 def torch() -> Any:
     """PyTorch; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
     if os.environ.get("PERFKIT_REQUIRE_TORCH"):

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,6 @@ print(json.dumps({
     "missing": [m.record for m in run.missing], "samples": len(run.samples), "mean": float(run.samples["value"].mean()),
 }))
 """
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    made = Commands()
-    yield made
-    made.end()
 
 
 Ended = tuple[int, str, str]  # the status of a process, what it printed, and what it said on standard error
