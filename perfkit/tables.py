@@ -345,11 +345,4 @@ LINKS = Table(
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        *(CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES, OPS, PYTHON_CALLS, SAMPLES, MODULES),
-        *(LAUNCHES, COUNTERS, STALLS, RULES, CALLTREE, CALL_METRICS, THREADS, THREAD_METRICS, TRACE),
-        *(COLLECTIVES, LINKS),
-    )
-}
+TABLES: dict[str, Table] = {name: table for name, table in globals().items() if isinstance(table, Table)}

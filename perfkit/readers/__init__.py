@@ -48,7 +48,7 @@ READABLE = (
     "a log of `dcgmi dmon`, a scrape of dcgm-exporter, or what `perfkit record prometheus` wrote, "
     "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` or `rocm-smi --json` says, "
     "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO, "
-    "a report of DeepSpeed's Flops Profiler or a Megatron log"
+    "a report of DeepSpeed's Flops Profiler or a Megatron log, or a folder that holds one"
 )
 
 # Readers from outside
@@ -114,48 +114,42 @@ def unrecognised(path: Path) -> ReadError:
     return ReadError(f"{_unrecognised(path)}{' Note: ' + '; '.join(unable) + '.' if unable else ''}")
 
 
-def _unrecognised(path: Path) -> ReadError:
+def _unrecognised(path: Path) -> str:
     if path.is_dir():
         measured = next((f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None)
         if measured:
-            return ReadError(
+            return (
                 f"{measured}: these are HPCToolkit's measurements, not yet a database. "
                 f"Make one with `hpcprof -o DATABASE {measured}` and load that."
             )
-        return ReadError(
-            f"{path}: nothing in this folder is a profile perfkit reads. "
-            f"Point at {READABLE}, or a folder that holds one."
-        )
+        return f"{path}: nothing in this folder is a profile perfkit reads. Point at {READABLE}."
     try:
         with path.open("rb") as file:
             head = file.read(200)
             size = path.stat().st_size
     except OSError as e:
-        return ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.")
+        return f"{path}: the file cannot be opened ({e.strerror}). Check its permissions."
     if size == 0:
-        return ReadError(f"{path}: the file is empty (0 bytes). Export or copy it again.")
+        return f"{path}: the file is empty (0 bytes). Export or copy it again."
     if head.startswith(b"version https://git-lfs"):
-        return ReadError(f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`.")
+        return f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`."
     if head.startswith(b"HPCTOOLKIT"):
-        return ReadError(f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {path.parent}.")
+        return f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {path.parent}."
     if head.startswith(b"SQLite format 3\0"):
-        return ReadError(
+        return (
             f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
             "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
     refused = reader("nvidia_smi").refused(path)
     if refused:
-        return ReadError(f"{path}: {refused}")
+        return f"{path}: {refused}"
     keys = reader("torch_trace").outermost_keys(path)
     if keys:
         found = f"a JSON object that is not a PyTorch profiler trace (keys: {several((repr(k[:40]) for k in keys), 5)})"
         if "nodes" in keys and "traceEvents" not in keys:
             found = "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
-        return ReadError(f"{path}: {found}. Load what torch.profiler.profile wrote with export_chrome_trace.")
-    return ReadError(
-        f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). "
-        f"Point at {READABLE}, or a folder that holds one."
-    )
+        return f"{path}: {found}. Load what torch.profiler.profile wrote with export_chrome_trace."
+    return f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). Point at {READABLE}."
 
 
 def _tables(path: Path) -> str:

@@ -187,8 +187,6 @@ def _write_kernels(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) 
 
 
 def _write_copies(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -> None:
-    if not rows:
-        return
     ends = [(int(row["pinned"]), 2)[:: 1 if row["direction"] == "H2D" else -1] for row in rows]
     db.append(
         "CUPTI_ACTIVITY_KIND_MEMCPY",

@@ -276,12 +276,9 @@ def _fields(header: bytes) -> dict[int, int] | None:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for shift in range(0, 7 * VARINT_BYTES, 7):
-        if at >= len(message):
-            break
-        byte = message[at]
+    for place, byte in enumerate(message[at : at + VARINT_BYTES]):
         at += 1
-        value |= (byte & 0x7F) << shift
+        value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             break
     return value, at
