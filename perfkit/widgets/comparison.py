@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import pandas as pd
@@ -19,7 +19,7 @@ from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Cell
 from perfkit.run import Run
 from perfkit.selection import Selection
-from perfkit.widgets.live import Later, Live, Part, Pending, Shown, shown
+from perfkit.widgets.live import Later, Live, Part, Shown, shown
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
@@ -143,13 +143,8 @@ def aside(source: Selection | Explorer, view: Selection, key: Hashable, make: Ca
     """
     if isinstance(source, Selection):
         return make(view)
-    later = _LATER.setdefault(view, {}).setdefault(key, Later(partial(_in_turn, source, view, make)))
-    made = later.soon()
-    if later.failed:
-        raise later.failed
-    if made is None:
-        raise Pending(later, why)
-    return cast(T, made)
+    later: Later[T] = _LATER.setdefault(view, {}).setdefault(key, Later(partial(_in_turn, source, view, make)))
+    return later.answer(why)
 
 
 def _in_turn(source: Explorer, view: Selection, make: Callable[[Selection], T]) -> T:

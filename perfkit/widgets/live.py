@@ -69,6 +69,15 @@ class Later(Generic[T]):
             Thread(target=self._work, daemon=True).start()
         return self.made
 
+    def answer(self, why: str, *, at_once: bool = False) -> T:
+        """Return it, or raise what it failed with; Pending, which says why, unless it is there or made `at_once`."""
+        made = self.now() if at_once else self.soon()
+        if self.failed:
+            raise self.failed
+        if made is None:
+            raise Pending(self, why)
+        return made
+
     def then(self, heard: Heard) -> bool:
         """Call `heard` once in the loop that runs now, when it is there or failed; say whether that will be."""
         try:
@@ -357,12 +366,8 @@ def positions(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
 
 def index_of(later: Later[T], run: Run, what: str, *, at_once: bool) -> T:
     """Return the index of a run; Pending where a person waits for it and it is not made `at_once`."""
-    index = later.now() if at_once else later.soon()
-    if later.failed:
-        raise later.failed
-    if index is None:
-        raise Pending(later, f"The {what} of {len(run.kernels):,} kernels are being looked for. They follow here.")
-    return index
+    why = f"The {what} of {len(run.kernels):,} kernels are being looked for. They follow here."
+    return later.answer(why, at_once=at_once)
 
 
 class Log:
