@@ -21,7 +21,7 @@ from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.analysis.warps import occupancy
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats
-from perfkit.diagnosis.kernels import points
+from perfkit.diagnosis.kernels import last_waves, points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
@@ -201,6 +201,8 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "mpi": lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,
     "mpi_waits": lambda view: _of_mpi(view, "mpi_(?:wait|test)"),
     "counters": lambda view: len(view.launches) > 0,
+    "stalls": lambda view: len(view.stalls) > 0,
+    "last_wave": lambda view: len(last_waves(view)) > 0,
     "timeline": lambda view: len(view.all_kernels) > 0,
     "operators": lambda view: len(view.framework.ops) > 0,
     "ranges": lambda view: len(view.ranges) > 0,

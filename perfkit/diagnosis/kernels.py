@@ -194,7 +194,8 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         )
         definition = "share of the measured time: time of the launches with this cause"
         part = Figure(f"{rule}_time_frac", f"Time with {of.label.lower()}", share, "1", definition, "access.losses")
-        text = f"Launches with this cause take {part.text} of the measured time. {_waves(view, longest)}".rstrip()
+        text = f"Launches with this cause take {part.text} of the measured time."
+        text += f" {_why_idle(view, longest)}" if rule == "imbalance" else ""
         gain = Gain(1.0, math.inf, "the counters do not bound what the kernels save", whole=KERNELS_ALONE)
         if lost.notna().all():
             what = "best case: the work of the SMs and the bytes that are needed remain"
@@ -203,14 +204,20 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         yield tell(str(rule), title, _level(known), text, (value, part), gain, place=f"kernel {name}")
 
 
-def _waves(view: Selection, row: pd.Series) -> str:
-    """Say that a launch has a last wave of few blocks, if that is why SMs are idle."""
-    if row["cause"] != "imbalance":
-        return ""
-    of = warps.occupancy(view.launches, view.counters).set_index(["rank", "launch"]).loc[(row["rank"], row["launch"])]
-    if not (of["waves"] < FEW_WAVES and of["tail_frac"] >= 1 - row["value"]):
+@kept
+def last_waves(view: Selection) -> pd.Series:
+    """Return the waves of launches whose SMs are idle because the last wave has few blocks, by rank and launch."""
+    found = losses(view)
+    found = found[found["cause"].eq("imbalance")].merge(warps.occupancy(view.launches, view.counters))
+    short = (found["waves"] < FEW_WAVES) & (found["tail_frac"] >= found["value"])
+    return found[short].set_index(["rank", "launch"])["waves"]
+
+
+def _why_idle(view: Selection, row: pd.Series) -> str:
+    waves = last_waves(view).get((row["rank"], row["launch"]))
+    if waves is None:
         return "The blocks of a launch do not have the same amount of work."
-    return f"Its grid fills the GPU {number(of['waves'])} times: in the last wave most SMs have no block."
+    return f"Its grid fills the GPU {number(waves)} times: in the last wave most SMs have no block."
 
 
 def _needed(view: Selection, rows: pd.DataFrame) -> pd.Series:
