@@ -187,9 +187,9 @@ def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic
 def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return what launches lose to causes that their counters name, and how much of their time that is at most.
 
-    A row per launch and cause, where it is there: `rank` int32, `launch` int64, `cause` string, `value` and `lost_frac`
-    float64, NaN where no counter bounds it. What remains is the time that the SMs work, and that the device memory
-    needs for the bytes that are needed. Causes, and their values:
+    What remains is the time that the SMs work, and that the device memory needs for the bytes that are needed. A row
+    per launch and cause, where it is there: `rank` int32, `launch` int64, `name` category, `cause` string, `value` and
+    `lost_frac` float64, NaN where no counter bounds it. Causes, and their values:
 
     - uncoalesced: excess sectors, a fraction of all, from 0.1 on where memory limits the launch;
     - bank_conflicts: a fraction of the passes through shared memory, from 0.1 on where the L1 cache is the limit;
@@ -234,7 +234,7 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
         "atomics": (contended, metrics[_ATOMICS[1]].to_numpy() / 100, 1 - np.fmax(sm, dram)),
         "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
     }
-    keys = LAUNCHES.check(launches)[["rank", "launch"]]
+    keys = LAUNCHES.check(launches)[["rank", "launch", "name"]]
     parts = [keys[at].assign(cause=name, value=of[at], lost_frac=lost[at]) for name, (at, of, lost) in found.items()]
     table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype({"cause": "string"})
     return table

@@ -202,7 +202,7 @@ def _numeric(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
-CODED = {"matched_by", "main_stall", "reason", "check"}  # columns whose values are names that perfkit has made
+CODED = {"matched_by", "main_stall", "reason", "check", "cause"}  # columns whose values are names that perfkit has made
 # Words of column names that a reader would have to guess.
 _WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu", "l1", "l2")}
 _WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p5": "5th percentile"}

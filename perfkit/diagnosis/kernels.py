@@ -174,7 +174,7 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
 
 def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     """Counters name what makes launches slow that take a tenth of the measured time."""
-    launches = view.launches[["rank", "launch", "name", "dur_ns"]]
+    launches = view.launches[["rank", "launch", "dur_ns"]]
     launches = launches[launches["dur_ns"].notna()]
     total, found = float(launches["dur_ns"].sum()), losses(view).merge(launches, on=["rank", "launch"])
     for rule, rows in found.groupby("cause"):
@@ -208,7 +208,9 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
 def last_waves(view: Selection) -> pd.Series:
     """Return the waves of launches whose SMs are idle because the last wave has few blocks, by rank and launch."""
     found = losses(view)
-    found = found[found["cause"].eq("imbalance")].merge(warps.occupancy(view.launches, view.counters))
+    found = found[found["cause"].eq("imbalance")].merge(
+        warps.occupancy(view.launches, view.counters), on=["rank", "launch"]
+    )
     short = (found["waves"] < FEW_WAVES) & (found["tail_frac"] >= found["value"])
     return found[short].set_index(["rank", "launch"])["waves"]
 
