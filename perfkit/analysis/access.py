@@ -114,13 +114,14 @@ _CYCLES = tuple(f"smsp__cycles_active.{which}" for which in ("avg", "max"))
 _ATOMICS = tuple(f"lts__d_atomic_input_cycles_active.{w}.pct_of_peak_sustained_elapsed" for w in ("avg", "max"))
 _L1 = tuple(f"l1tex__throughput.avg.pct_of_peak_sustained_{of}" for of in ("elapsed", "active"))
 _INSTRUCTIONS = "smsp__inst_executed.sum"
+_SMS = ("launch__sm_count", "device__attribute_multiprocessor_count")
 _PIPE = (
     "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_{}",
     "sm__pipe_{}_cycles_active.avg.pct_of_peak_sustained_{}",
 )
 LIMITING = 0.6  # of its peak: below, latency limits a launch (Nsight Compute, rule SOLBottleneck)
 _EXCESS, _CONFLICTED = 0.1, 0.1  # rules UncoalescedGlobalAccess and SharedMemoryConflicts
-_SPILLED, _BALANCED, _LONG_NS = 0.25, 0.8, 10_000  # conventions, as the following
+_SPILLED, _BALANCED, _LONG_NS = 0.25, 0.7, 10_000  # conventions, as the following
 _SLICES = 4  # times as busy as the average slice of the L2 cache
 _NARROW, _LOADING = 2, 0.02  # bytes of a thread in a load; loads of all instructions
 
@@ -195,7 +196,7 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     - bank_conflicts: a fraction of the passes through shared memory, from 0.1 on where the L1 cache is the limit;
     - divergence: idle threads of executed warps, a fraction, from 0.25 on where the SMs are the limit;
     - spills: sectors of local memory, a fraction of those of local and global memory, from 0.25 on;
-    - imbalance: 1 - active cycles of the average SM / of the busiest, from 0.2 on in launches of a wave or more;
+    - imbalance: 1 - active cycles of the average SM / of the busiest, from 0.3 on if there is a block for each SM;
     - atomics: busy time of the L2 slice that does most of the atomics, a fraction, where it is the limit;
     - narrow_loads: bytes per thread and load, up to 2, where the device memory is not the limit.
 
@@ -203,7 +204,7 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     checked with 16 kernels on an H100, each timed with and without its cause.
     """
     checked = [metric for check in _CHECKS for metric in check.metrics]
-    metrics = wide(launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, _INSTRUCTIONS, _WAVES])
+    metrics = wide(launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS])
     check = {check.name: check.rule(metrics)[0] for check in _CHECKS}
     columns = ("sm_frac", "memory_frac", "dram_frac")
     sm, memory, dram = (launches[name].to_numpy("float64") for name in columns)
@@ -221,6 +222,11 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     by_memory, by_sm = (memory >= LIMITING) & (memory >= sm), (sm >= LIMITING) & (sm > memory)
     narrow = (width <= _NARROW) & (loads >= _LOADING) & (check["sector_use_frac"] >= 0.9) & (lanes >= 0.9)
     long = launches["dur_ns"].to_numpy("float64") >= _LONG_NS
+    occupied, possible = (
+        launches[f"{which}_occupancy_frac"].to_numpy("float64") for which in ("achieved", "theoretical")
+    )
+    filled = np.fmin(occupied / positive(possible), 1.0)  # an SM with fewer warps works slower too
+    is_wide = launches["grid_blocks"].to_numpy("float64") >= first(*(metrics[name].to_numpy() for name in _SMS))
     found = {
         "uncoalesced": (by_memory & (excess >= _EXCESS) & ~contended, excess, 1 - np.fmax(sm, dram * (1 - excess))),
         "bank_conflicts": (
@@ -229,8 +235,8 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
             np.fmin(conflicts, 1 - np.fmax(sm, dram)),
         ),
         "divergence": (by_sm & (lanes < 0.75), 1 - lanes, np.fmin(1 - lanes, 1 - dram)),
-        "spills": ((spilled >= _SPILLED) & ~by_sm, spilled, np.full(len(sm), np.nan)),
-        "imbalance": ((balance <= _BALANCED) & (metrics[_WAVES].to_numpy() >= 1) & long, 1 - balance, 1 - balance),
+        "spills": ((spilled >= _SPILLED) & ~by_sm, spilled, 1 - dram * (1 - spilled)),
+        "imbalance": ((balance <= _BALANCED) & is_wide & long, 1 - balance, 1 - balance * filled),
         "atomics": (contended, metrics[_ATOMICS[1]].to_numpy() / 100, 1 - np.fmax(sm, dram)),
         "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
     }

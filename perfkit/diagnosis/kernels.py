@@ -198,7 +198,7 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         text += f" {_why_idle(view, longest)}" if rule == "imbalance" else ""
         gain = Gain(1.0, math.inf, "the counters do not bound what the kernels save", whole=KERNELS_ALONE)
         if lost.notna().all():
-            what = "best case: the work of the SMs and the bytes that are needed remain"
+            what = "best case: what the cause does not touch takes as long as now"
             gain = _of_kernels(known, share, float(lost.sum()), what)
         title = of.title.format(value=value.text, kernel=name)
         yield tell(str(rule), title, _level(known), text, (value, part), gain, place=f"kernel {name}")
@@ -259,10 +259,9 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Warps of {name} spend {stall.text} of their time in the stall “{spoken}”"
     text = f"{words.means if words else 'This stall is not one perfkit has words for.'} Launches with this main stall "
     text += f"take {part.text} of the measured time. The longest of them is {name}."
-    what = "best case: only the work of the SMs and the bytes that are needed remain"
-    needed = _needed(view, found)
-    works = pd.concat([found["sm_frac"], found["dram_frac"] * needed], axis=1).max(axis=1).fillna(0.0)
-    gain = _of_kernels(known, time / total, float(((1 - works) * found["dur_ns"]).sum() / time), what)
+    what, needed = "best case: only the bytes that are needed take time", _needed(view, found)
+    saved = 1 - (found["dram_frac"] * needed).fillna(0.0)  # waits may need instructions too
+    gain = _of_kernels(known, time / total, float((saved * found["dur_ns"]).sum() / time), what)
     gain = SPILLED if needed.isna().any() else gain
     helps = words.helps.rstrip(".") if words else ""
     yield tell("kernel_stall", title, _level(known), text, (stall, part), gain, first=helps, place=f"kernel {name}")

@@ -92,6 +92,14 @@ KERNELS: dict[str, tuple[str, str]] = {
     "tail": ("imbalance", "in the last wave most SMs have no block"),
     "uncoalesced": ("uncoalesced", "neighbouring addresses"),
     "unrolled": ("kernel_stall", "Unroll less"),
+    # The second set: what follows was told as it is here before the rules knew it, but of layer_norm and segments.
+    "batched": ("bank_conflicts", "tile[32][33]"),
+    "diffusion": ("uncoalesced", "neighbouring addresses"),
+    "im2col": ("compute_bound", "division"),
+    "layer_norm": ("kernel_stall", "use smaller blocks"),
+    "pair_energies": ("spills", "Index arrays of a thread by constants"),
+    "segments": ("imbalance", "do not have the same amount of work"),
+    "spectrum": ("atomics", "__shared__"),
 }
 # Where a second cause was not mended: what the first one gained says nothing of it.
 OTHER = {"no_tensor_cores": ("bank_conflicts",)}
@@ -361,6 +369,7 @@ def test_counters_name_the_cause_and_bound_the_gain(case: str, counted: Told) ->
         assert rule not in {finding.rule for finding in counted(f"{case}-good")} & set(CAUSES)
 
 
-@pytest.mark.parametrize("case", ["copy", "gemm", "reduction"])
+@pytest.mark.parametrize("case", ["copy", "gemm", "product", "reduction"])
 def test_counters_name_no_cause_in_a_sound_kernel(case: str, counted: Told) -> None:
+    assert all(finding.confidence != "high" for finding in counted("sound_lookup") if finding.severity != "low")
     assert not {"low_occupancy", "kernel_stall", "latency_bound", *CAUSES} & {f.rule for f in counted(f"sound_{case}")}
