@@ -72,14 +72,16 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
 
-    Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. What a
-    computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
+    Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. So do launches
+    that wait for their kernels. What a computing GPU could save is what all else costs, and other findings name that:
+    it counts for no more than NOTABLE.
     """
 
     def order(finding: Finding) -> tuple[bool, bool, float, int]:
         doubt, saved = CONFIDENCES.index(finding.confidence), achievable(finding.gain)
         saved = min(saved, NOTABLE) if finding.rule == "computation" else saved
-        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saved, doubt
+        later = not (_hides(finding) or finding.rule == "launch_blocking")
+        return later, finding.confidence == CONFIDENCES[-1], -saved, doubt
 
     return sorted(findings, key=order)
 

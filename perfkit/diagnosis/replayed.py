@@ -51,6 +51,7 @@ SLOWED = 2.7  # times as long a CPU takes to launch under PyTorch's profiler: me
 # the same CPU: 0.38 to 1.1 were measured where launches held the GPU up (H200). Half of it is for shapes: a record took
 # 1.0 µs without and 2.0 µs with them on a CPU.
 RECORD, PAUSE_NS = 0.25, 1_000_000
+BLOCKED = "launches wait for their kernels"  # what then follows may be gone without that
 FASTER = f"without the profiler the CPU may launch up to {SLOWED} times as fast"
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
 NOTABLE_ERROR = LITTLE = 0.01  # of a replay without a change; of the time
@@ -73,6 +74,8 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
             gain = explained(within(part or view, finding.gain, (change,), words))
             if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
                 gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
+            if any(why.startswith(BLOCKED) for why in finding.against):
+                gain = replace(gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost")
             finding = replace(finding, gain=gain)
             saved = saving(view, rules()[finding.rule].change)
             partial = rules()[finding.rule].change in PARTIAL
