@@ -26,6 +26,7 @@ from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
 from perfkit.diagnosis.timeline import detected
+from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
@@ -145,6 +146,8 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
         _share((c := _over_link(view))[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1), c["bytes"]) >= MOST
     ),
     "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
+    "to_cpu": lambda view: to_cpu(view, kind=""),
+    "pageable_to_cpu": lambda view: to_cpu(view, kind="pageable"),
     "reduced": _reduced,
     "no_matrix": _no_matrix,
     "library_kernels": lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,

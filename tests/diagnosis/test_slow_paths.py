@@ -1,7 +1,8 @@
 """Settings, formats and operators that make a program slow: runs with planted causes, each beside its mended form."""
 
 import pytest
-from diagnosis.traces import US, run, told, work
+from diagnosis.traces import MS, US, run, told, work
+from frames import copies
 
 from perfkit.diagnosis.headline import ranked
 from perfkit.run import Run
@@ -28,3 +29,14 @@ def test_launches_that_wait_for_their_kernels_come_first() -> None:
     assert not {"idle_launch"} & {*found}, "no second finding on the same calls"
     assert "launch_blocking" not in told(debugged(after_us=-1)), "an ordinary short kernel"
     assert "launch_blocking" not in told(debugged(count=49)), "too few"
+
+
+@pytest.mark.parametrize(("way", "first"), [("D2H", "Compute on the GPU what"), ("H2D", "Set pin_memory=True")])
+def test_advice_on_copies_follows_their_direction(way: str, first: str) -> None:
+    memory = ("device", "pageable") if way == "D2H" else ("pageable", "device")
+    copied = {"start_ns": 11 * MS, "dur_ns": 60 * MS, "bytes": 6_000_000, "direction": way}
+    copied |= dict(zip(("src_memory", "dst_memory"), memory, strict=True))
+    of = told(run(work("aten::mm", US, MS, 10 * MS), copies=copies(copied)))["copies_pageable"]
+    assert of.advice["immediate"][0].startswith(first)
+    assert ("from the GPU to the CPU" in of.explanation) is (way == "D2H")
+    assert ("the next batch" in str(of.advice)) is (way == "H2D")
