@@ -8,6 +8,7 @@ memory bounds the kernels from 60 % of its bandwidth on (Nsight Compute, rule SO
 (the guide).
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,8 +16,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from perfkit import hardware
+from perfkit.analysis import flops
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import where
+from perfkit.analysis.flops.shapes import parsed
+from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import timeline
@@ -24,7 +29,7 @@ from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, kept, rem
 from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import rules, tell
-from perfkit.diagnosis.speed import by_operator, operated
+from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
 from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
@@ -50,6 +55,9 @@ CAUSES = {
     "edge": "Start and end of the work keep",
     "": "A cause that is unknown keeps",
 }
+WEIGHTED = re.compile(r"aten::(?:linear|conv\w*)")  # operators with their weight as second argument
+PRODUCT = re.compile("aten::(?:addmm|mm|bmm|baddbmm)")
+ALIGNED, PADDED = 8, 64  # elements of 2 bytes: 16 bytes, and what fits the tiles of all kernels (NVIDIA's cuBLAS guide)
 NOTABLE_THROUGHPUT, IDLE_PIPE, BOUND, SATURATED, HALF = 0.1, 0.1, 0.6, 0.8, 0.5
 
 
@@ -187,6 +195,107 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
         share = kernels["dur_ns"] / kernels["dur_ns"].sum() * figures["kernel_busy_frac"].value
         text += f" {by_operator(kernels, share)}."
     yield tell("computation", title, "low", text, (computing,), gain)
+
+
+def operator_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield which operators take time for the types, shapes and masks of their tensors."""
+    of_ops = view.framework
+    if of_ops.ops.empty or "kernel_busy_frac" not in known or timeline.unrecorded(view):
+        return
+    yield from _casts(of_ops, known)
+    yield from _unaligned(of_ops, known)
+
+
+def _casts(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Kernels that convert weights to another type, which is needed once where the weights stay the same."""
+    kernels, ops = operated(view), view.ops
+    of = kernels[casts(view) & (kernels["dur_ns"] >= SHORT_NS)]
+    row, outer = of["row"].to_numpy(), of["outer"].to_numpy()
+    columns = {"name": ops["name"].take(outer), "of": ops["shapes"].take(outer), "copied": ops["shapes"].take(row)}
+    pairs = pd.DataFrame({name: column.reset_index(drop=True) for name, column in columns.items()})
+    distinct, group = numbered(pairs, [*pairs])
+    is_weight = np.array([_is_weight(*each) for each in distinct.itertuples(index=False)], bool)[group]
+    share = kernels["dur_ns"] / max(kernels["dur_ns"].sum(), 1) * known["kernel_busy_frac"].value
+    weights = of.index[np.flatnonzero(is_weight)]
+    if (found := float(share[weights].sum())) < NOTABLE:
+        return
+    definition = "share of the span: kernels of 10 µs or more that convert the weights of layers to another type"
+    figure = Figure("weight_cast_frac", "Casts of weights", found, "1", definition, "operators.kernels_of")
+    text = (
+        f"{by_operator(of.loc[weights], share)}. They convert their weights to another type, {len(weights):,} times in "
+    )
+    text += "all. Weights that stay the same need this only once."
+    gain = removing(found, "best case: the run saves all of this time, because the weights have the type already")
+    yield tell("casts", f"Casts of weights take {figure.text} of the time", severity(found), text, (figure,), gain)
+
+
+def _is_weight(name: object, of: object, copied: object) -> bool:
+    """Tell whether what is copied in an operator has the shape of its weight."""
+    given, moved = parsed(of), parsed(copied)
+    if given is None or moved is None or not WEIGHTED.fullmatch(str(name)):
+        return False
+    return len(given.shapes) > 1 and bool(moved.shapes) and bool(moved.shapes[0]) and given.shapes[1] == moved.shapes[0]
+
+
+def _unaligned(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """16-bit matrix products whose rows do not begin at multiples of 16 bytes, for which cuBLAS has slower kernels."""
+    kernels, columns = operated(view), ["name", "shapes", "dtypes", "strides", "concrete"]
+    of = kernels[where(kernels["operator"], PRODUCT.fullmatch) & ~unfused(view)]  # attention has another remedy
+    spent = of.groupby("row")["dur_ns"].sum()
+    spent = spent[spent >= SHORT_NS]
+    distinct, group = numbered(view.ops[columns].take(spent.index.to_numpy()), columns)
+    made = [_product(*(str(value) for value in each)) for each in distinct.itertuples(index=False)]
+    ops = pd.DataFrame(made, columns=["flops", "bytes", "length"]).take(group).set_axis(spent.index)
+    ops = ops.assign(ns=spent, shape=group).dropna(subset=["flops"])
+    odd, even = (ops[(ops["length"] > 0) == is_odd] for is_odd in (True, False))
+    sheet = hardware.peaks(str(next(iter(view.devices["name"]), "")))
+    if odd.empty:
+        return
+    by_shape = even.groupby("shape")[["flops", "ns"]].sum()
+    fastest = float((by_shape["flops"] / by_shape["ns"]).max() * 1e9)
+    best = fastest if len(even) else sheet.flops_per_s.get("bf16_tensor", math.inf) if sheet else math.inf
+    moved = odd["bytes"] / ((sheet and sheet.memory_bytes_per_s) or math.inf)
+    left = min(float(np.maximum(odd["flops"] / best, moved).sum() * 1e9 / odd["ns"].sum()), 1.0)
+    mine, length = of[of["row"].isin(odd.index)], int(odd["length"].to_numpy()[odd["ns"].argmax()])
+    gain, level = shortening(view, known, mine, f"aligned, the products take {percent(left)} of their time", left=left)
+    if (gain.share or 0.0) < NOTABLE:
+        return
+    share = float(mine["dur_ns"].sum() / kernels["dur_ns"].sum())
+    definition = "share of the kernel time: 16-bit products with rows that are no multiple of 8 elements"
+    figure = Figure("unaligned_frac", "Unaligned products", share, "1", definition, "operators.kernels_of")
+    rate, definition = float(odd["flops"].sum() / odd["ns"].sum() * 1e9), "operations by shape over the kernels' time"
+    rates = [Figure("unaligned_flops_per_s", "Unaligned products", rate, "FLOP/s", definition, "flops.roofline")]
+    if len(even):
+        label = "Fastest aligned product"
+        rates.append(Figure("aligned_flops_per_s", label, fastest, "FLOP/s", definition, "flops.roofline"))
+    text = f"Rows of {length:,} elements do not begin at multiples of 16 bytes. cuBLAS needs slower kernels for them. "
+    text += f"These products reach {rates[0].text}."
+    text += f" The fastest product with aligned rows reaches {rates[1].text}." if len(even) else ""
+    title = f"Matrix products with unaligned rows take {figure.text} of the kernel time"
+    first = f"Pad the dimension of {length} to {-(-length // PADDED) * PADDED}, a multiple of {PADDED}"
+    yield tell("unaligned_products", title, level, text, (figure, *rates), gain, first=first)
+
+
+def _product(name: str, shapes: str, dtypes: str, strides: str, concrete: str) -> tuple[float, float, int]:
+    """Return FLOP and bytes of a 16-bit product, and its longest row that is not aligned; NaN for other work.
+
+    Rows are those of both operands as they lie in memory, and of the result. Products with a vector have none.
+    """
+    given, lying = parsed(shapes, dtypes, concrete), parsed(strides)
+    work = flops.MODELS[name](given) if given else None
+    if given is None or work is None or work.flops is None or work.dtype not in ("fp16", "bf16"):
+        return math.nan, math.nan, 0
+    first = int("add" in name)
+    left, right = given.shapes[first] or (), given.shapes[first + 1] or ()
+    if min(len(left), len(right)) < 2 or 1 in (*left[-2:], right[-1]):
+        return math.nan, math.nan, 0
+    rows = [right[-1]]
+    for at, shape in enumerate((left, right), first):
+        stride = lying.shapes[at] if lying and at < len(lying.shapes) else None
+        is_known = stride is not None and len(stride) == len(shape)
+        # The step from row to row, or from column to column of a transposed matrix.
+        rows.append(max(stride[-2:]) if stride and is_known and 1 in stride[-2:] else shape[-1])
+    return float(work.flops), work.bytes, max((row for row in rows if row % ALIGNED), default=0)
 
 
 def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
