@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
@@ -72,16 +72,16 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
 
-    Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. So do launches
-    that wait for their kernels. What a computing GPU could save is what all else costs, and other findings name that:
-    it counts for no more than NOTABLE.
+    Before all comes warm-up where it is most of what was measured, and launches that wait: they hide what the steps
+    need. What a computing GPU could save is what all else costs, and other findings name that: it counts for no more
+    than NOTABLE.
     """
 
     def order(finding: Finding) -> tuple[bool, bool, float, int]:
         doubt, saved = CONFIDENCES.index(finding.confidence), achievable(finding.gain)
         saved = min(saved, NOTABLE) if finding.rule == "computation" else saved
-        later = not (_hides(finding) or finding.rule == "launch_blocking")
-        return later, finding.confidence == CONFIDENCES[-1], -saved, doubt
+        first = _hides(finding) or finding.rule == "launch_blocking"
+        return not first, finding.confidence == CONFIDENCES[-1], -saved, doubt
 
     return sorted(findings, key=order)
 
@@ -160,9 +160,11 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     """Return what mending a cause gains; of a GPU that computes, what all findings leave to gain."""
     if finding.rule != "computation":
         return speaking(finding.gain)
+    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
+    if finding.place:  # a known slow path
+        return f"{rest}{finding.advice[HORIZONS[0]][0]}."
     if best and best.high > CLOSE * finding.gain.high:
         return f"Fixing all findings makes {best.whole} at most {_times(best.high)} faster."
-    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
     return f"{rest}Only faster or fewer kernels make the run much faster."
 
 

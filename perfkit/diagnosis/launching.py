@@ -4,9 +4,6 @@ Half of the launches short, under 10 µs, about what launching one costs (5 to 1
 1 ms on are no longer the cost of launching the next operation, nor is 50 µs of host code in a gap (conventions).
 `launch_causes` says how much of each cause of idle time these rules tell of: that is no second finding.
 
-Where nearly all launches return only after their kernel ended, a setting for debugging makes them wait: of real
-recordings without it, at most 1 launch of 4 does (1 of 100 where 50 or more are recorded).
-
 Checkpoints should take less than a twentieth of the time (convention). A state is saved fast enough at 2.33 GB/s, the
 guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle time, copies of the state, and collectives
 of other ranks that last until the rank that saves comes back.
@@ -82,18 +79,16 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
 def blocking(view: Selection) -> tuple[float, int, int] | None:
     """Return the share of launches that return after their kernel ended, their number and the time of their calls, ns.
 
-    None where it is not nearly all of them, or few are recorded.
+    None where it is not nearly all of them, or few are recorded: else at most 2 of 100 do in real recordings.
     """
-    kernels, calls = view.all_kernels, view.api_calls
-    kernels = cut(kernels[~kernels["in_graph"]], view.window)
-    call = started_by(kernels, calls)
-    launches = calls.take(call[call >= 0])
-    late = (launches["start_ns"] + launches["dur_ns"]).to_numpy() >= ends(kernels[call >= 0], None)[1]
+    kernels = cut(view.all_kernels[~view.all_kernels["in_graph"]], view.window)
+    call = started_by(kernels, view.api_calls)
+    launches, last = view.api_calls.take(call[call >= 0]), ends(kernels[call >= 0])[1]
     is_one = where(launches["name"], is_kernel_launch)
-    count = int(is_one.sum())
-    if count < FEWEST_LAUNCHES or late[is_one].mean() < BLOCKING:
+    launches, late = launches[is_one], (ends(launches)[1] >= last)[is_one]
+    if len(late) < FEWEST_LAUNCHES or late.mean() < BLOCKING:
         return None
-    return float(late[is_one].mean()), count, int(launches["dur_ns"].to_numpy()[is_one].sum())
+    return float(late.mean()), len(late), int(launches["dur_ns"].sum())
 
 
 def _blocking(view: Selection) -> Iterator[Finding]:
@@ -101,15 +96,13 @@ def _blocking(view: Selection) -> Iterator[Finding]:
     found, span = blocking(view), span_ns(view)
     if found is None or unrecorded(view) or not span:
         return
-    late, count, inside = found
-    inside = min(inside, span)
+    late, count, inside = *found[:2], min(found[2], span)
     definition = "share of the kernel launches whose call returns only after the kernel has ended"
     waits = Figure("blocking_launch_frac", "Launches that wait", late, "1", definition, "KERNELS, API_CALLS")
     definition = "share of the span that the CPU spends in these launch calls"
     cost = Figure("blocking_wait_frac", "Time in these launches", inside / span, "1", definition, "KERNELS, API_CALLS")
     text = f"{waits.text} of {count:,} launch calls return only after their kernel has ended. The environment variable "
-    text += "CUDA_LAUNCH_BLOCKING=1 does this, and so do tools for debugging. The CPU then prepares no launch while a "
-    text += "kernel runs."
+    text += "CUDA_LAUNCH_BLOCKING=1 does this, and so do tools for debugging."
     rest = (span - inside) / slowed(view)  # the profiler slows down only what the CPU does between the launches
     high = (inside + rest) / max(rest, float(busy(view)["kernel_busy_ns"].sum()), 1.0)
     reason = "best case: the run saves all of the time in these calls, and kernels run while the CPU prepares the next"
