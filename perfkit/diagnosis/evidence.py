@@ -190,6 +190,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "before_volta": lambda view: capability(view) < VOLTA,
     "volta": lambda view: VOLTA <= capability(view) < AMPERE,
     "sorts": lambda view: _takes(view, "aten::(?:arg|m)?sort"),
+    "repeats": lambda view: _takes(view, "aten::repeat_interleave"),
     "concatenates": lambda view: _takes(view, "aten::cat"),
     "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),

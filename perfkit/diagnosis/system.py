@@ -37,6 +37,7 @@ from perfkit.selection import Selection
 NOTABLE, COMPUTING = 0.1, 0.6
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
 PLANS = "Find out why this operator takes so long on the CPU: perhaps it makes a new plan for each new shape"
+PLANS += ", or its tensors lie on the CPU (x.is_cuda)"
 STEP = re.compile("ProfilerStep#")
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
