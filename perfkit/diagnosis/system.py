@@ -37,7 +37,6 @@ from perfkit.selection import Selection
 NOTABLE, COMPUTING = 0.1, 0.6
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
 PLANS = "Find out why this operator takes so long on the CPU: perhaps it makes a new plan for each new shape"
-PLANS += ", or its tensors lie on the CPU (x.is_cuda)"
 STEP = re.compile("ProfilerStep#")
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
@@ -197,17 +196,18 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
         kernels = operated(view.framework)
         share = kernels["dur_ns"] / kernels["dur_ns"].sum() * figures["kernel_busy_frac"].value
         by = share.groupby(kernels["outermost"].astype("string")).sum()
-        of = kernels[(kernels["outermost"] == by.idxmax()).to_numpy()]
-        inputs = of["dur_ns"].groupby(ops["shapes"].take(of["outer"].to_numpy()).to_numpy(object)).sum()
         text += f" {by_operator(kernels, share)}."
-        if by.max() >= THIRD * by.sum() and len(inputs):
-            text += f" The inputs of {by.idxmax()} mostly have the shapes {printable(str(inputs.idxmax()), 120)}."
+        if by.max() >= THIRD * share.sum():
+            of = kernels[(kernels["outermost"] == by.idxmax()).to_numpy()]
+            inputs = of["dur_ns"].groupby(ops["shapes"].take(of["outer"].to_numpy()).to_numpy(object)).sum()
+            shapes = printable(str(inputs.idxmax()), 120) if len(inputs) else ""
+            text += f" Of the inputs of {by.idxmax()}, the shapes {shapes} take the most time." if shapes else ""
     time, first, place = kernels["dur_ns"] / kernels["dur_ns"].sum(), "", ""
     for path in slow_paths().values():
         found = time[where(kernels["full_name"], re.compile(path["kernels"]).search)]
         if (part := float(found.sum())) >= THIRD:
             text += f" {percent(part)} of the kernel time goes into {path['what']}."
-            by = found.groupby(kernels["outermost"].astype("string")).sum()
+            by = found.groupby(kernels["outermost"].astype("string").fillna("kernels without operator")).sum()
             first, place = path["remedy"], printable(" and ".join(by.index[by >= THIRD * part]), 120)
             title += f", {percent(part)} of the kernel time in {place}"
     yield tell("computation", title, "low", text, (computing,), gain, first=first, place=place)
