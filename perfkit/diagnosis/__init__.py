@@ -129,6 +129,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *paths.findings(view, by_id),
         *framework.findings(view, by_id),
         *speed.operator_findings(view, by_id),
+        *system.operator_findings(view, by_id),
         *monitor.findings(view),
     ]
     seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)

@@ -23,9 +23,9 @@ from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
 from perfkit.diagnosis.kernels import binding
-from perfkit.diagnosis.launching import CAUSES, distances, pauses
+from perfkit.diagnosis.launching import CAUSES, blocking, distances, pauses
 from perfkit.diagnosis.machine import growing
-from perfkit.diagnosis.replayed import SLOWED, slowed
+from perfkit.diagnosis.replayed import BLOCKED, SLOWED, slowed
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
@@ -192,6 +192,7 @@ def _profiled(view: Selection, known: Known, finding: Finding) -> str:
 CHECKS: dict[str, Check] = {
     "warm_up": _warming_up,
     "profiled": _profiled,
+    "blocked": lambda view, _, finding: f"{BLOCKED}: measure again without that" if blocking(view) else "",
     "busy": _share("the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY),
     "no_matrix_work": _no_matrix_work,
     "pipe_works": _pipe_works,
@@ -226,7 +227,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = bool(rule.indirect) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
-    if any(why.startswith(SLOWER) for why in against):
+    if any(why.startswith((SLOWER, BLOCKED)) for why in against):
         finding = replace(finding, severity="medium" if finding.severity == "high" else "low")
     evidence = tuple(timeline.doubted(view, {figure.id: figure for figure in finding.evidence}).values())
     steps = advice(view, rule.advice)

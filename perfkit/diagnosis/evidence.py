@@ -27,6 +27,7 @@ from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
 from perfkit.diagnosis.timeline import detected
+from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
@@ -138,6 +139,8 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
         _share((c := _over_link(view))[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1), c["bytes"]) >= MOST
     ),
     "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
+    "to_cpu": lambda view: to_cpu(view, kind=""),
+    "pageable_to_cpu": lambda view: to_cpu(view, kind="pageable"),
     "reduced": _reduced,
     "no_matrix": _no_matrix,
     "library_kernels": lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,
@@ -187,6 +190,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "before_volta": lambda view: capability(view) < VOLTA,
     "volta": lambda view: VOLTA <= capability(view) < AMPERE,
     "sorts": lambda view: _takes(view, "aten::(?:arg|m)?sort"),
+    "repeats": lambda view: _takes(view, "aten::repeat_interleave"),
     "concatenates": lambda view: _takes(view, "aten::cat"),
     "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis.access import CAUSES
-from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
@@ -76,9 +76,10 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
 
-    Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. What a
-    computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
-    In the same way what limits kernels, and for what their warps wait, comes after the cause that counters name.
+    Before all comes warm-up where it is most of what was measured, and launches that wait: they hide what the steps
+    need. What a computing GPU could save is what all else costs, and other findings name that: it counts for no more
+    than NOTABLE. In the same way what limits kernels, and for what their warps wait, comes after the cause
+    that counters name.
     """
     findings = list(findings)
 
@@ -89,7 +90,8 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
     def order(finding: Finding) -> tuple[bool, bool, float, int, int]:
         doubt, vague = CONFIDENCES.index(finding.confidence), VAGUENESS.get(finding.rule, 0)
-        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
+        first = _hides(finding) or finding.rule == "launch_blocking"
+        return not first, finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
 
     return sorted(findings, key=order)
 
@@ -168,9 +170,11 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     """Return what mending a cause gains; of a GPU that computes, what all findings leave to gain."""
     if finding.rule != "computation":
         return speaking(finding.gain)
+    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
+    if finding.place:  # a known slow path
+        return f"{rest}{finding.advice[HORIZONS[0]][0]}."
     if best and best.high > CLOSE * finding.gain.high:
         return f"Fixing all findings makes {best.whole} at most {_times(best.high)} faster."
-    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
     return f"{rest}Only faster or fewer kernels make the run much faster."
 
 

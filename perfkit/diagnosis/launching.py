@@ -16,14 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import gaps, operators, timeline
-from perfkit.analysis.causes import DETAILS
+from perfkit.analysis.causes import DETAILS, is_kernel_launch, started_by, where
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
-from perfkit.analysis.intervals import cut
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.analysis.intervals import cut, ends
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import AT_MOST, avoidable, synchronisations
-from perfkit.diagnosis.replayed import PAUSE_NS, saving, uncapturable
+from perfkit.diagnosis.replayed import FASTER, PAUSE_NS, saving, slowed, uncapturable
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
+from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
@@ -38,6 +38,7 @@ TITLES = {
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
+BLOCKING, FEWEST_LAUNCHES = 0.95, 50  # share of launches that wait; enough launches (conventions)
 LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
 CAUSES = ("launch", "host_code")
 PAUSES = {
@@ -53,6 +54,7 @@ def launch_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fi
     """Yield what launches and waits for the GPU cost."""
     if "idle_frac" not in known:
         return
+    yield from _blocking(view)
     yield from _small(view, known)
     yield from _waits(view, known)
 
@@ -61,6 +63,8 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
     """Return the share of the span, by cause of idle time, that findings of this module and checkpoints tell of."""
     shares = dict(pauses(view)) if _too_small(view) else {}
     waited, saved = _waited(view, known), checkpoint_causes(view)
+    if blocking(view) and "idle_launch_frac" in known:
+        shares["launch"] = known["idle_launch_frac"].value
     if waited is not None:
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
         shares["sync"] = min(max(directly - saved.get("sync", 0.0), 0.0), waited.value)
@@ -69,6 +73,43 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
         for cause, share in (("host_code", code), ("launch", rest - code)):
             shares[cause] = max(shares.get(cause, 0.0), share)
     return {cause: shares.get(cause, 0.0) + saved.get(cause, 0.0) for cause in {*shares, *saved}}
+
+
+@kept
+def blocking(view: Selection) -> tuple[float, int, int] | None:
+    """Return the share of launches that return after their kernel ended, their number and the time of their calls, ns.
+
+    None where it is not nearly all of them, or few are recorded: else at most 2 of 100 do in real recordings.
+    """
+    kernels = cut(view.all_kernels[~view.all_kernels["in_graph"]], view.window)
+    call = started_by(kernels, view.api_calls)
+    launches, last = view.api_calls.take(call[call >= 0]), ends(kernels[call >= 0])[1]
+    is_one = where(launches["name"], is_kernel_launch)
+    launches, late = launches[is_one], (ends(launches)[1] >= last)[is_one]
+    if len(late) < FEWEST_LAUNCHES or late.mean() < BLOCKING:
+        return None
+    return float(late.mean()), len(late), int(launches["dur_ns"].sum())
+
+
+def _blocking(view: Selection) -> Iterator[Finding]:
+    """A setting for debugging makes each launch wait for its kernel, so the CPU never runs ahead of the GPU."""
+    found, span = blocking(view), span_ns(view)
+    if found is None or unrecorded(view) or not span:
+        return
+    late, count, inside = *found[:2], min(found[2], span)
+    definition = "share of the kernel launches whose call returns only after the kernel has ended"
+    waits = Figure("blocking_launch_frac", "Launches that wait", late, "1", definition, "KERNELS, API_CALLS")
+    definition = "share of the span that the CPU spends in these launch calls"
+    cost = Figure("blocking_wait_frac", "Time in these launches", inside / span, "1", definition, "KERNELS, API_CALLS")
+    text = f"{waits.text} of {count:,} launch calls return only after their kernel has ended. The environment variable "
+    text += "CUDA_LAUNCH_BLOCKING=1 does this, and so do tools for debugging."
+    rest = (span - inside) / slowed(view)  # the profiler slows down only what the CPU does between the launches
+    high = (inside + rest) / max(rest, float(busy(view)["kernel_busy_ns"].sum()), 1.0)
+    reason = "best case: the run saves all of the time in these calls, and kernels run while the CPU prepares the next"
+    reason += f"; {FASTER}" if slowed(view) > 1 else ""
+    gain = Gain(1.0, max(high, 1.0), reason, max(1 - 1 / high, 0.0))
+    title = f"Launches that wait for their kernels take {cost.text} of the time"
+    yield tell("launch_blocking", title, severity(gain.share or 0.0), text, (waits, cost), gain)
 
 
 @kept
@@ -83,6 +124,8 @@ def pauses(view: Selection) -> dict[str, float]:
     columns = {f"{part}_ns" for part in (*DETAILS, *CAUSES, "kernel_wait")}
     short = gaps.loc[gaps["dur_ns"] < PAUSE_NS, sorted(columns)]
     pauses = {cause: float(short[f"{cause}_ns"].sum() / span) for cause in CAUSES}
+    if blocking(view):  # a finding of its own
+        pauses["launch"] = 0.0
     code = short.loc[short["host_code_ns"] > 0, "host_code_ns"]
     if view.framework.ops.empty and len(code) and code.mean() >= LONG_CODE_NS:
         pauses["host_code"] = 0.0

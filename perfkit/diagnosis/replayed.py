@@ -51,6 +51,7 @@ SLOWED = 2.7  # times as long a CPU takes to launch under PyTorch's profiler: me
 # the same CPU: 0.38 to 1.1 were measured where launches held the GPU up (H200). Half of it is for shapes: a record took
 # 1.0 µs without and 2.0 µs with them on a CPU.
 RECORD, PAUSE_NS = 0.25, 1_000_000
+BLOCKED = "launches wait for their kernels"  # what then follows may be gone without that
 FASTER = f"without the profiler the CPU may launch up to {SLOWED} times as fast"
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
 NOTABLE_ERROR = LITTLE = 0.01  # of a replay without a change; of the time
@@ -58,7 +59,8 @@ MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a f
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
 # Findings whose remedy makes the kernels themselves shorter.
 OF_KERNELS = {"precision", "attention", "tensor_cores", "memory_bandwidth", "few_blocks", "slow_gpu", "clock_lowered"}
-OF_KERNELS |= {"latency_bound", "memory_bound", "compute_bound", "low_occupancy", "paths_stall"}
+OF_KERNELS |= {"latency_bound", "memory_bound", "compute_bound", "low_occupancy", "paths_stall", "casts"}
+OF_KERNELS |= {"unaligned_products", "attention_mask"}
 # What remains however well everything else is hidden: the first of these that is known.
 FLOORS = ("computation_frac", "paths_kernel_wall_frac")
 
@@ -73,6 +75,8 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
             gain = explained(within(part or view, finding.gain, (change,), words))
             if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
                 gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
+            if any(why.startswith(BLOCKED) for why in finding.against):
+                gain = replace(gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost")
             finding = replace(finding, gain=gain)
             saved = saving(view, rules()[finding.rule].change)
             partial = rules()[finding.rule].change in PARTIAL

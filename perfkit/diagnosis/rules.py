@@ -58,7 +58,7 @@ def rules() -> Mapping[str, Rule]:
     with FILE.open("rb") as file:
         tables = tomllib.load(file)
     packs = tables.pop("advice")
-    tables.pop("code")
+    del tables["code"], tables["slow"]
     return {name: _rule(name, table, packs) for name, table in tables.items()}
 
 
@@ -82,6 +82,13 @@ def snippets() -> Mapping[str, str]:
         tables = tomllib.load(file)
     steps = [s for pack in tables["advice"].values() for steps in pack.values() for s in steps if isinstance(s, dict)]
     return {step["step"]: tables["code"][step["code"]].strip() for step in steps if "code" in step}
+
+
+@cache
+def slow_paths() -> Mapping[str, Mapping[str, str]]:
+    """Return the kernels that are known to be slow paths: by name their pattern, what they are, and the remedy."""
+    with FILE.open("rb") as file:
+        return dict(tomllib.load(file)["slow"])
 
 
 def tell(

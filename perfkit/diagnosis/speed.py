@@ -27,6 +27,7 @@ from perfkit import hardware
 from perfkit.analysis import flops, operators, timeline, whatif
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import covered, migrated, on_one_axis, started_by, where
+from perfkit.analysis.flops.shapes import parsed
 from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
 from perfkit.analysis.monitoring.alignment import aligned, on
 from perfkit.analysis.monitoring.readings import readings
@@ -276,7 +277,7 @@ def operated(view: Selection) -> pd.DataFrame:
     """Return the kernels in the window whose launch is recorded, with `operator` and `outermost` aten operator.
 
     A profiler records launches later than kernels: those without one count as if they were like the others. `at_ns` is
-    the start of the operator, of the kernel without one.
+    the start of the operator, of the kernel without one; `row` and `outer` are the rows of both in OPS, -1 without one.
     """
     spent, kernels = gpu_time(view), cut(view.kernels, view.window)
     row = totals.rows_of(view.ops, spent["rank"].to_numpy(np.int64), spent["op"].to_numpy(np.int64))
@@ -285,8 +286,24 @@ def operated(view: Selection) -> pd.DataFrame:
         operator=totals.named(view.ops, row),
         outermost=totals.named(view.ops, np.where(outer >= 0, outer, row)),
         at_ns=np.where(row >= 0, np.append(view.ops["start_ns"], 0)[row], kernels["start_ns"]),
+        row=row,
+        outer=np.where(outer >= 0, outer, row),
     )
     return kernels[spent["how"].ne("none")].reset_index(drop=True)
+
+
+@kept
+def casts(view: Selection) -> Bool:
+    """Tell which kernels of `operated` copy a tensor into another type, inside of whatever operator."""
+    kernels, ops = operated(view), view.ops
+    copies = where(ops["name"], "aten::copy_".__eq__) & where(ops["dtypes"], _differ)
+    found = np.append(copies, False)[kernels["row"]] | where(kernels["outermost"], CAST.fullmatch)
+    return found & kernels["family"].eq("copy").to_numpy()
+
+
+def _differ(dtypes: str) -> bool:
+    given = parsed("[]", dtypes)
+    return given is not None and len({*filter(None, given.dtypes[:2])}) == 2
 
 
 @kept
@@ -307,7 +324,7 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     # Shorter kernels are a matter of launching.
     share = kernels["dur_ns"].where(kernels["dur_ns"] >= SHORT_NS, 0) / (total or math.nan) * busy.value
     copy, normal = (kernels["family"].eq(name).to_numpy() for name in ("copy", "normalisation"))
-    moves = copy & ~where(kernels["outermost"], CAST.fullmatch)
+    moves = copy & ~casts(view)
     if (moved := float(share[moves].sum())) >= NOTABLE:
         yield _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
     chained = kernels["family"].isin(FUSIBLE).to_numpy() & ~unfused(view) & ~where(kernels["full_name"], ALONE.search)
@@ -381,7 +398,7 @@ def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
         products = found.loc[where(found["operator"], PRODUCT.fullmatch), "dur_ns"].sum() / found["dur_ns"].sum()
         left = min(points["flops"].sum() / points["gpu_ns"].sum() * 1e9 / bound[0], 1.0) * float(products)
         what = f"a fused kernel needs {percent(left)} of their time, that of its products at the peak ({bound[1]})"
-    gain, level = _removing(view, known, found, what, left=left)
+    gain, level = shortening(view, known, found, what, left=left)
     yield tell("attention", title, level, text, (figure,), gain)
 
 
@@ -422,10 +439,10 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
     left, by = _left_on_tensor_cores(view, shares)
     what = f"the matrix work takes {percent(left)} of its present time{by}"
     what = what if left else "the run saves the time of the matrix work"
-    gain, level = _removing(view, known, matrix, what, left=left)
+    gain, level = shortening(view, known, matrix, what, left=left)
     if double:
         title = f"Most of the matrix work runs in float64, {figure.text} in 16 or 8 bits"
-        rest = _removing(view, known, kernels.drop(matrix.index), "", left=0.5)[0].share or 0.0
+        rest = shortening(view, known, kernels.drop(matrix.index), "", left=0.5)[0].share or 0.0
         gain = removing((gain.share or 0.0) + rest, f"best case: {what}, the other kernels half of theirs")
     if whole and gain.share and _staged(whole) < NOTABLE:  # the launches remain
         of = dict.fromkeys(FAMILIES, 0.5) if double else {}
@@ -462,7 +479,7 @@ def _left_on_tensor_cores(view: Selection, shares: pd.DataFrame) -> tuple[float,
     return float(parts.sum()), ", the ratio of the data sheet's peaks" if best else ""
 
 
-def _removing(
+def shortening(
     view: Selection, known: Mapping[str, Figure], kernels: pd.DataFrame, what: str, *, left: float = 0.0
 ) -> tuple[Gain, str]:
     """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.

@@ -61,6 +61,14 @@ def kinds(view: Selection) -> pd.Series:
 
 
 @kept
+def to_cpu(view: Selection, *, kind: str) -> bool:
+    """Tell whether copies of a kind, of all kinds for none, spend more time on the way to the CPU than to the GPU."""
+    found = kinds(view)
+    rows = moved(view).loc[found.index[found.eq(kind) | (not kind)]]
+    return bool(2 * rows.loc[rows["direction"].eq("D2H"), "dur_ns"].sum() > rows["dur_ns"].sum())
+
+
+@kept
 def exposed(view: Selection) -> dict[str, float]:
     """Return the share of the span in which copies of each kind run beside no kernel."""
     found, span = kinds(view), span_ns(view)
@@ -121,6 +129,7 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
     title = f"{title} {told}" if share >= NOTABLE else "The program copies pageable memory"
     many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
     text = f"{many}. For {figure.text} of the time they run while no kernel runs."
+    text += " Most of their time goes from the GPU to the CPU." if to_cpu(view, kind=kind) else ""
     computing = known.get("computation_frac")
     one_way = rows.groupby("direction", observed=True)["dur_ns"].sum()
     longer = share * float(one_way.max() / one_way.sum())  # both directions of the link can be busy at once
