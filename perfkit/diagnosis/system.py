@@ -157,14 +157,15 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
 
 
 def _inside_operator(view: Selection, rows: pd.DataFrame) -> str:
-    """Say in which operator the CPU was in the middle of most of this time, or in none."""
-    ops, place = view.framework.ops, rows.assign(start_ns=rows["start_ns"] + rows["part_ns"] // 2)
-    name = np.asarray(totals.named(ops, totals.open_at(ops, place)).astype(object))
-    shares = rows["part_ns"].groupby(name).sum() / rows["part_ns"].sum()
-    if shares.empty or shares.max() < HALF:
-        return ""
-    inside = printable(str(shares.idxmax()), 80)
-    return f" For {percent(float(shares.max()))} of it the CPU worked inside the operator “{inside}”."
+    """Say in which operator, else in which function of Python, the CPU was in the middle of most of this time."""
+    of, place = view.framework, rows.assign(start_ns=rows["start_ns"] + rows["part_ns"] // 2)
+    for calls, kind in ((of.ops, "operator"), (of.python_calls, "Python function")):
+        name = np.asarray(totals.named(calls, totals.open_at(calls, place)).astype(object))
+        shares = rows["part_ns"].groupby(name).sum() / rows["part_ns"].sum()
+        if len(shares) and shares.max() >= HALF:
+            inside = printable(str(shares.idxmax()), 80)
+            return f" For {percent(float(shares.max()))} of it the CPU worked inside the {kind} “{inside}”."
+    return ""
 
 
 def _finding(

@@ -11,7 +11,6 @@ from diagnosis.test_baseline import connected, peaks
 from diagnosis.test_gpus import beside, meeting
 from diagnosis.test_measured import CASES as MEASURED
 from diagnosis.test_measured import KERNELS
-from diagnosis.test_slow_paths import converting, debugged, masked, padded
 from diagnosis.test_speed import clocked, few
 from diagnosis.traces import MS, leaking, view
 from frames import api_calls, copies, kernels
@@ -87,10 +86,6 @@ PRODUCED: dict[str, Found] = {
     "clock_lowered": lambda *_: (clocked(), ""),
     "few_blocks": lambda *_: (few(), ""),
     "gpu_unused": lambda *_: (beside(1), ""),
-    "casts": lambda *_: (perfkit.select(converting()), ""),
-    "unaligned_products": lambda *_: (perfkit.select(padded()), ""),
-    "attention_mask": lambda *_: (perfkit.select(masked()), ""),
-    "launch_blocking": lambda *_: (perfkit.select(debugged()), ""),
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
     "idle_kernel_wait": queued,

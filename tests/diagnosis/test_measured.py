@@ -1,8 +1,8 @@
-"""What perfkit tells of 25 planted causes is what an NVIDIA H200 measured (`data/h200_cases.zip`, see data/README.md).
+"""What perfkit tells of planted causes is what an NVIDIA H200 and an H100 measured (archives of data, see its README).
 
 Each program ran in a bad form and in its mended form. Both were timed without a profiler, then traced. So these tests
-know the truth from a machine that does not share perfkit's ideas. The programs of SECOND were written by somebody who
-had not read the rules, which told ten of them wrongly at first.
+know the truth from a machine that does not share perfkit's ideas. The programs of SECOND and THIRD were written by
+somebody who had not read the rules, which told ten and seven of them wrongly at first.
 """
 
 import json
@@ -57,10 +57,33 @@ SECOND: dict[str, tuple[str, ...]] = {
     "recompile": ("compilation",),
     "recompute": ("recomputation",),
 }
-CASES |= SECOND
-TOO_LARGE = {"layout", "many_syncs", *SECOND} - {"kv_cat"}  # mended forms that are not in the archive
+THIRD: dict[str, tuple[str, ...]] = {
+    "bert_finetune": ("launch_blocking",),
+    "chatbot_tune": ("idle_host_code",),
+    "decode_gqa": ("layout",),
+    "detector_multiscale": ("idle_host_code",),
+    "graph_readout": ("computation",),
+    "longconv_audio": ("computation",),
+    "metric_pairs": ("fusion",),
+    "prefill_doc": ("attention_mask",),
+    "pruned_mlp": ("computation",),
+    "recsys_score": ("small_operators",),
+    "retrieval_eval": ("copies_pageable",),
+    "scorer_amp": ("casts",),
+    "smalllm_pretrain": ("unaligned_products",),
+    "unet_seg": ("computation",),
+}
+CASES |= SECOND | THIRD
+# Mended forms that are not in the archives, or of which the same is told, as of another cause.
+TOO_LARGE = {"layout", "many_syncs", *SECOND, *THIRD} - {"kv_cat", "decode_gqa", "prefill_doc", "retrieval_eval"}
+TOO_LARGE -= {"scorer_amp", "smalllm_pretrain"}
 VAIN = "a trace shows which operators take the time, not that another algorithm needs less of it"
-BEYOND = {"dense_embedding": VAIN, "full_sort": VAIN}
+BEYOND = dict.fromkeys(
+    ("dense_embedding", "full_sort", "graph_readout", "longconv_audio", "pruned_mlp", "unet_seg"), VAIN
+)
+ALONE = "the bound is that of fixing this alone; the mended program needs less of the kernels, or of other calls, too"
+BEYOND["chatbot_tune"] = "with stacks the rest of the step takes twice as long under the profiler"
+BEYOND |= dict.fromkeys(("decode_gqa", "detector_multiscale", "metric_pairs", "recsys_score", "retrieval_eval"), ALONE)
 # What the advice gains, measured on the same machine: the whole step in a CUDA graph, or under torch.compile.
 ADVISED = (
     *((f"{case}-good", "small_operators", "graph") for case in ("batch_one", "full_sort", "moe_loop", "rnn_loop")),
@@ -72,7 +95,7 @@ LAUNCHING = ("anomaly-bad", "batch_one-bad", "batch_one-good", "full_sort-good",
 LAUNCHING += ("many_syncs-bad", "moe_loop-good", "rnn_loop-good")
 # Nothing is badly wrong in these: a mended form with a busy GPU, a cause that cost nothing, and sound programs.
 SOUND = ("deterministic-bad", "full_sort-good", "grad_in_eval-bad", "grad_in_eval-good", "kv_cat-good")
-SOUND += ("sound_cnn-good", "sound_gpt-good")
+SOUND += ("sound_cnn-good", "sound_gpt-good", "sound_gemm-good", "sound_image_feed-good", "sound_llm_prefill-good")
 # Kernels that an H100 ran and Nsight Compute counted (`data/h100_kernels.zip`), by somebody who had not read the rules:
 # the rule that tells what was planted, and a word of the text or the first step that names it.
 KERNELS: dict[str, tuple[str, str]] = {
@@ -109,16 +132,23 @@ Traced = Callable[[str], perfkit.Selection]
 Told = Callable[[str], list[Finding]]
 
 
-@pytest.fixture(scope="module")
-def archive() -> zipfile.ZipFile:
-    return zipfile.ZipFile(sample("h200_cases.zip"))
+@cache
+def archives() -> list[zipfile.ZipFile]:
+    return [zipfile.ZipFile(sample(f"{gpu}_cases.zip")) for gpu in ("h100", "h200")]
 
 
 @pytest.fixture(scope="module")
-def traced(archive: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Traced:
+def steps() -> dict[str, Any]:
+    """How long the steps of each program took."""
+    return {name: row for each in archives() for name, row in json.loads(each.read("times.json")).items()}
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Traced:
     """The whole of a trace, which is read and diagnosed once."""
-    folder = tmp_path_factory.mktemp("h200")
-    return cache(lambda name: perfkit.select(perfkit.load(archive.extract(f"{name}.pt.trace.json", folder))))
+    folder = tmp_path_factory.mktemp("cases")
+    of = {name: each for each in archives() for name in each.namelist()}
+    return cache(lambda name: perfkit.select(perfkit.load(of[n := f"{name}.pt.trace.json"].extract(n, folder))))
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +158,9 @@ def told(traced: Traced) -> Told:
 
 
 @pytest.fixture(scope="module")
-def times(archive: zipfile.ZipFile) -> dict[str, float]:
+def times(steps: dict[str, Any]) -> dict[str, float]:
     """Seconds of a step without the profiler, of one sample or token where steps have several."""
-    rows = json.loads(archive.read("times.json"))
-    return {name: row["step_s"] / row.get("units", 1) for name, row in rows.items()}
+    return {name: row["step_s"] / row.get("units", 1) for name, row in steps.items()}
 
 
 @pytest.fixture(scope="module")
@@ -192,11 +221,11 @@ def test_the_best_case_of_graphs_is_without_the_profiler(name: str, told: Told, 
 
 @pytest.mark.parametrize("name", LAUNCHING)
 def test_the_profiler_takes_more_than_its_records_at_least(
-    name: str, archive: zipfile.ZipFile, traced: Traced, times: dict[str, float]
+    name: str, steps: dict[str, Any], traced: Traced, times: dict[str, float]
 ) -> None:
     """Launches hold the GPU up under the profiler: without it each step is at least this much shorter."""
     view = traced(name)
-    taken, units = recording(view), json.loads(archive.read("times.json"))[name].get("units", 1)
+    taken, units = recording(view), steps[name].get("units", 1)
     assert taken >= 0.05
     timed = len(detected(view)) * times[name] * units
     assert timed <= detected(view)["dur_ns"].sum() / 1e9 * (1 - taken)
@@ -214,6 +243,16 @@ def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -
 @pytest.mark.parametrize(
     ("name", "rule", "said"),
     [
+        ("bert_finetune-bad", "launch_blocking", "Unset CUDA_LAUNCH_BLOCKING"),
+        ("decode_gqa-bad", "layout", "enable_gqa=True"),
+        ("graph_readout-bad", "computation", "Sort the rows by their index"),
+        ("longconv_audio-bad", "computation", "Pad the FFT"),
+        ("prefill_doc-bad", "attention_mask", "is_causal=True"),
+        ("pruned_mlp-bad", "computation", "Multiply with a dense matrix"),
+        ("retrieval_eval-bad", "copies_pageable", "Compute on the GPU what the CPU needs"),
+        ("scorer_amp-bad", "casts", "model.to(torch.bfloat16)"),
+        ("smalllm_pretrain-bad", "unaligned_products", "Pad the dimension of 50257 to 50304"),
+        ("unet_seg-bad", "computation", "Leave out torch.use_deterministic_algorithms(True)"),
         ("allocator-bad", "idle_memory", "Remove torch.cuda.empty_cache() from the loop"),
         ("anomaly-bad", "small_operators", "torch.autograd.set_detect_anomaly(True)"),
         ("dense_embedding-bad", "computation", "sparse=True"),
@@ -239,6 +278,7 @@ def test_idle_code_of_the_cpu_names_its_operator(told: Told) -> None:
         told("kv_plan-bad")[0].explanation
     )
     assert "inside the operator" not in told("numpy_metrics-bad")[0].explanation
+    assert "inside the Python function “<built-in function collect>”" in told("chatbot_tune-bad")[0].explanation
 
 
 def test_no_cause_of_idle_time_is_longer_than_it(told: Told, traced: Traced) -> None:
@@ -290,10 +330,10 @@ def test_compiling_is_known_by_the_phases_of_the_compiler(traced: Traced, told: 
 
 @pytest.mark.parametrize(("allocated", "is_told"), [(70_000_000_000, True), (80_000_000_000, False)])
 def test_activations_are_computed_again_for_a_reason_where_memory_is_full(
-    allocated: int, is_told: bool, archive: zipfile.ZipFile, tmp_path: Path
+    allocated: int, is_told: bool, tmp_path: Path
 ) -> None:
     """An H200 has 150 GB."""
-    trace = json.loads(archive.read("recompute-bad.pt.trace.json"))
+    trace = json.loads(archives()[1].read("recompute-bad.pt.trace.json"))
     first = next(event for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
     sizes = {"Total Allocated": allocated, "Total Reserved": allocated, "Bytes": 8, "Device Type": 1, "Device Id": 0}
     noted = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "args": {**sizes, "Addr": 1}}
