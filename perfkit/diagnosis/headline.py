@@ -85,8 +85,10 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
     def saving(finding: Finding) -> float:
         saved, vague = achievable(finding.gain), VAGUENESS.get(finding.rule, 0)
+        if finding.rule == "computation":  # with a place it names a slow path
+            saved = (finding.gain.share or 0.0) / 2 if finding.place else min(saved, NOTABLE)
         clearer = [saving(other) for other in findings if VAGUENESS.get(other.rule, vague) < vague]
-        return min(saved, NOTABLE if finding.rule == "computation" else saved, max(clearer, default=saved))
+        return min(saved, max(clearer, default=saved))
 
     def order(finding: Finding) -> tuple[bool, bool, float, int, int]:
         doubt, vague = CONFIDENCES.index(finding.confidence), VAGUENESS.get(finding.rule, 0)
@@ -170,9 +172,9 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     """Return what mending a cause gains; of a GPU that computes, what all findings leave to gain."""
     if finding.rule != "computation":
         return speaking(finding.gain)
-    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
     if finding.place:  # a known slow path
-        return f"{rest}{finding.advice[HORIZONS[0]][0]}."
+        return f"{finding.advice[HORIZONS[0]][0]}."
+    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
     if best and best.high > CLOSE * finding.gain.high:
         return f"Fixing all findings makes {best.whole} at most {_times(best.high)} faster."
     return f"{rest}Only faster or fewer kernels make the run much faster."

@@ -211,7 +211,11 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
             by = found.groupby(kernels["outermost"].astype("string").fillna("kernels without operator")).sum()
             first, place = path["remedy"], printable(" and ".join(by.index[by >= THIRD * part]), 120)
             title += f", {percent(part)} of the kernel time in {place}"
-    yield tell("computation", title, "low", text, (computing,), gain, first=first, place=place)
+            gain = Gain(
+                1.0, math.inf, "the recording does not show how long a faster path takes", part * computing.value
+            )
+    level = "medium" if first else "low"
+    yield tell("computation", title, level, text, (computing,), gain, first=first, place=place)
 
 
 def operator_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

@@ -78,9 +78,7 @@ CASES |= SECOND | THIRD
 TOO_LARGE = {"layout", "many_syncs", *SECOND, *THIRD} - {"kv_cat", "decode_gqa", "prefill_doc", "retrieval_eval"}
 TOO_LARGE -= {"scorer_amp", "smalllm_pretrain"}
 VAIN = "a trace shows which operators take the time, not that another algorithm needs less of it"
-BEYOND = dict.fromkeys(
-    ("dense_embedding", "full_sort", "graph_readout", "longconv_audio", "pruned_mlp", "unet_seg"), VAIN
-)
+BEYOND = {"dense_embedding": VAIN, "full_sort": VAIN}
 ALONE = "the bound is that of fixing this alone; the mended program needs less of the kernels, or of other calls, too"
 BEYOND["chatbot_tune"] = "with stacks the rest of the step takes twice as long under the profiler"
 BEYOND |= dict.fromkeys(("decode_gqa", "detector_multiscale", "metric_pairs", "recsys_score", "retrieval_eval"), ALONE)
