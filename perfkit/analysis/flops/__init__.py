@@ -170,8 +170,7 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 
     Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
     """
-    with_model = counted(ops)
-    work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
+    work, gpu_ns = spent(ops, gpu_time)
     names, group = numbered(work, ["rank", "name", "model", "dtype"])
     timed = gpu_ns > 0
     of = group[timed]
@@ -199,8 +198,7 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     its kernels; `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`,
     `bytes_frac` float64, these over `gpu_ns`, 0..1, NaN where that is 0.
     """
-    with_model = counted(ops)
-    work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
+    work, gpu_ns = spent(ops, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
     table = pd.DataFrame({"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
     timed = gpu_ns > 0
@@ -213,19 +211,20 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def spent(ops: pd.DataFrame, with_model: Counted, gpu_time: pd.DataFrame) -> Int:
-    """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
+def spent(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> tuple[pd.DataFrame, Int]:
+    """Return WORK, and the time of the kernels launched in each of its operators, or in those they call, ns."""
+    row, parent, work = counted(ops)
     of_kernels = GPU_TIME.check(gpu_time)
     launching = rows_of(ops, of_kernels["rank"].to_numpy(np.int64), of_kernels["op"].to_numpy())
     own = sums(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
     place = np.full(len(ops), -1)
-    place[with_model.row] = np.arange(len(with_model.row))
+    place[row] = np.arange(len(row))
     launched = np.flatnonzero(own)
-    time = np.zeros(len(with_model.row), np.int64)
-    for who, at in enclosing(with_model.parent, launched):
+    time = np.zeros(len(row), np.int64)
+    for who, at in enclosing(parent, launched):
         here = place[at] >= 0
         np.add.at(time, place[at[here]], own[launched[who[here]]])
-    return time
+    return work, time
 
 
 def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
