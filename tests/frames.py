@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.profile import Profile
-from perfkit.tables import API_CALLS, CAPTURE, COPIES, KERNELS, OS_CALLS, RANGES
+from perfkit.tables import API_CALLS, CAPTURE, COLLECTIVES, COPIES, KERNELS, OS_CALLS, RANGES
 
 _PLACE = {"rank": 0, "gpu": 0, "process": 1, "stream": 7}
 _KERNEL = {**_PLACE, "name": "work", "full_name": None, "family": "other", "correlation": -1, "grid_blocks": 1}
@@ -17,6 +17,8 @@ _COPY |= {"correlation": -1}
 _CALL = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": -1}
 _OS_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "read"}
 _RANGE = {"rank": 0, "process": 1, "thread": 1, "name": "range", "domain": "", "kind": "push_pop", "depth": 0}
+_COLLECTIVE = {"rank": 0, "gpu": 0, "operation": "all_reduce", "bytes": 8, "dtype": "float", "ranks": 8}
+_COLLECTIVE |= {"source": "trace"}
 
 
 def _rows(defaults: dict[str, Any], spans: tuple[dict[str, Any], ...]) -> pd.DataFrame:
@@ -47,6 +49,11 @@ def ranges(*spans: dict[str, Any]) -> pd.DataFrame:
     return RANGES.make(_rows(_RANGE, spans))
 
 
+def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
+    """COLLECTIVES of a trace, all-reduces of 8 ranks unless said otherwise."""
+    return COLLECTIVES.make(pd.DataFrame([{**_COLLECTIVE, **row} for row in rows], columns=COLLECTIVES.column_names))
+
+
 def profile(
     reader: str = "nsys", name: str = "", t0: int | None = 0, dur_ns: int = 0, about: Any = (), **tables: pd.DataFrame
 ) -> Profile:
@@ -60,6 +67,12 @@ def profile(
 def tuples(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The rows of some columns as tuples."""
     return list(frame[[*columns]].itertuples(index=False, name=None))
+
+
+def known(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """The same, None where a value is missing."""
+    cells = frame[[*columns]].astype(object)
+    return tuples(cells.where(cells.notna(), None), *columns)
 
 
 def unpacked(part: dict[str, Any]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """SAMPLES and DEVICES for tests, written as the readings of each metric; the rest is filled in."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,9 +29,15 @@ def together(*tables: pd.DataFrame) -> pd.DataFrame:
     return SAMPLES.make(pd.concat([table.astype({"metric": object}) for table in tables]))
 
 
-def devices(*names: str, memory_bytes: int | None = None) -> pd.DataFrame:
-    """DEVICES of rank 0 with these names, numbered from 0."""
-    unknown = {"compute_capability": "", "sm_count": None, "memory_bytes_per_s": np.nan, "clock_hz": np.nan}
-    unknown |= {"rank": 0, "memory_bytes": memory_bytes}
-    rows = [{"gpu": gpu, "name": name, **unknown} for gpu, name in enumerate(names)]
-    return DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names))
+def allocated(*levels: tuple[int, int, int | None], rank: int = 0, gpu: int = 0) -> pd.DataFrame:
+    """SAMPLES of (time, allocated, reserved) of a device; reserved None is not recorded."""
+    at, *both = zip(*levels, strict=True)
+    metrics = dict(zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True))
+    return samples(rank=rank, gpu=gpu, at=at, **metrics)
+
+
+def devices(*names: str, **columns: Any) -> pd.DataFrame:
+    """DEVICES with these names, of rank 0 and numbered from 0 unless the columns say otherwise."""
+    unknown = {"compute_capability": "", "sm_count": None, "memory_bytes": None}
+    unknown |= {"rank": 0, "memory_bytes_per_s": np.nan, "clock_hz": np.nan}
+    return DEVICES.make(pd.DataFrame({**unknown, "gpu": range(len(names)), "name": names, **columns}))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import profile
+from frames import collectives, profile
 from readers import dcgm_files, nccl_files, nsys_files
 from readers import smi_files as smi
 from sampled import devices
@@ -17,16 +17,14 @@ from sampled import devices
 import perfkit
 from perfkit.discovery import places, unlikely
 from perfkit.profile import Profile, node_of
-from perfkit.tables import COLLECTIVES
 
 DATED = ("Date", "Time", *smi.COLUMNS)
 
 
 def log(ranks: Sequence[int], name: str, reader: str = "nccl", own: int | None = None) -> Profile:
     """A profile whose COLLECTIVES hold these ranks; `own` is the rank that it states."""
-    told = {"gpu": -1, "operation": "all_reduce", "bytes": 8, "dtype": "float", "ranks": 16, "dur_ns": float("nan")}
-    frame = pd.DataFrame([{"rank": rank, **told} for rank in ranks]).reindex(columns=COLLECTIVES.column_names)
-    tables = {"COLLECTIVES": COLLECTIVES.make(frame)} if len(ranks) else {}
+    rows = [{"rank": rank, "gpu": -1, "ranks": 16} for rank in ranks]
+    tables = {"COLLECTIVES": collectives(*rows)} if rows else {}
     return profile(reader, name, None, about={"rank": own}, **tables)
 
 

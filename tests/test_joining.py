@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import kernels, profile
+from frames import collectives, kernels, profile
 from sampled import devices, samples
 
 import perfkit
@@ -14,7 +14,6 @@ from perfkit.joining import contradictions, members
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
 from perfkit.selection import select
-from perfkit.tables import COLLECTIVES
 
 DAY_NS = 24 * 3600 * 10**9
 T4 = "nsys/Lianhang666__gpu4__report2.sqlite"
@@ -32,9 +31,8 @@ def reasons(one: Profile, *others: Profile) -> list[str]:
 
 
 def benchmark(ranks: int) -> Profile:
-    told = {"rank": 0, "gpu": -1, "operation": "all_reduce", "bytes": 8, "dtype": "float", "dur_ns": 9.0}
-    frame = pd.DataFrame([{**told, "ranks": ranks, "source": "benchmark"}]).reindex(columns=COLLECTIVES.column_names)
-    return recorded("nccl", COLLECTIVES=COLLECTIVES.make(frame))
+    rows = {"gpu": -1, "dur_ns": 9.0, "ranks": ranks, "source": "benchmark"}
+    return recorded("nccl", COLLECTIVES=collectives(rows))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import sampled
 from frames import api_calls, copies, kernels, profile
 from readers import deepspeed_files, hpctoolkit_files, nccl_files, ncu_files
 from readers import nsys_files as nsys
@@ -23,7 +24,7 @@ from perfkit.joining import ZONELESS, astray
 from perfkit.profile import Missing, Profile
 from perfkit.readers import READERS, deepspeed, nccl
 from perfkit.run import Run, devices, distinct
-from perfkit.tables import DEVICES, SAMPLES, TABLES
+from perfkit.tables import SAMPLES, TABLES
 
 LATER = 5000  # ns
 
@@ -373,12 +374,8 @@ def test_against_a_search_over_all_pairs() -> None:
 
 
 def test_a_gpu_that_two_tools_name_is_there_once() -> None:
-    unknown = {"compute_capability": "", "sm_count": None, "memory_bytes_per_s": None, "clock_hz": None}
-    rows = [
-        {"rank": rank, "gpu": 0, "name": "A100", "memory_bytes": memory, **unknown}
-        for rank, memory in ((0, None), (0, 80), (1, None))
-    ]
-    frame = DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names).astype({"memory_bytes": "Int64"}))
+    memory = pd.array([None, 80, None], dtype="Int64")
+    frame = sampled.devices(*["A100"] * 3, rank=[0, 0, 1], gpu=0, memory_bytes=memory)
     assert [80, None] == [None if pd.isna(n) else n for n in devices(frame)["memory_bytes"]]
 
 
@@ -445,7 +442,7 @@ def test_readers_of_local_times_say_so_in_these_words(tmp_path: Path) -> None:
     found = [
         smi.read(smi.query(tmp_path / "gpu.csv", *smi.moments())),
         smi.read(smi.text(tmp_path / "gpus.txt")),
-        deepspeed.read(deepspeed_files.written(tmp_path / "train.log", lines)),
+        deepspeed.read(nccl_files.written(tmp_path / "train.log", lines)),
         nccl.read(nccl_files.reported(tmp_path / "test.json", nccl_files.report())),
     ]
     for each in found:

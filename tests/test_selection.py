@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels, profile
 from readers import hpctoolkit_files
+from sampled import samples
 
 import perfkit
 from perfkit import diagnosis
@@ -17,7 +18,7 @@ from perfkit.errors import PerfkitError
 from perfkit.names.families import family
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
-from perfkit.tables import OPS, SAMPLES
+from perfkit.tables import OPS
 
 PLACE = {"start_ns": 0, "dur_ns": 10}
 
@@ -108,9 +109,7 @@ def _recording(name: str, start_s: float, dur_s: float, reader: str = "nsys", **
 
 def _log(start_s: float, dur_s: int) -> Profile:
     """The power of a GPU, read once a second."""
-    times = range(0, dur_s * SECOND + 1, SECOND)
-    rows = pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": times, "metric": "power_w", "value": 9.0})
-    return _recording("gpu.csv", start_s, dur_s, "nvidia_smi", SAMPLES=SAMPLES.make(rows))
+    return _recording("gpu.csv", start_s, dur_s, "nvidia_smi", SAMPLES=samples(power_w=[9.0] * (dur_s + 1)))
 
 
 def _far_apart() -> perfkit.Run:

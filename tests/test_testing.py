@@ -54,8 +54,8 @@ FORMS: tuple[tuple[str, str, Make], ...] = (
     ("nccl", "table", lambda folder: nccl.written(folder / "test.txt", nccl.table(inner=nccl.rows() * 4, ranks=2))),
     ("nccl", "report", lambda folder: nccl.reported(folder / "all_reduce.json", nccl.report())),
     ("nccl", "log", lambda folder: nccl.sample(folder / "train.log")),
-    ("deepspeed", "report", lambda folder: deepspeed.written(folder / "profile.txt", deepspeed.report())),
-    ("deepspeed", "iterations", lambda folder: deepspeed.written(folder / "train.log", deepspeed.training())),
+    ("deepspeed", "report", lambda folder: nccl.written(folder / "profile.txt", deepspeed.report())),
+    ("deepspeed", "iterations", lambda folder: nccl.written(folder / "train.log", deepspeed.training())),
 )
 OWN = {name: {form: make for of, form, make in FORMS if of == name} for name in dict.fromkeys(row[0] for row in FORMS)}
 # Readers, or one form of theirs, of what a killed program leaves behind: cut within its data a file is read, and a note

@@ -13,14 +13,7 @@ nothing *inside* a graph, after the launch call returned and before one of the r
 one another within microseconds. In both cases the GPU worked, and its idle time is not known.
 
 A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
-that launched the graph. Kernels without a call are left out, as Nsight Systems does.
-
-quantities of one launch, ns
-    api     the call: its end - its start
-    queue   kernel start - call end; missing where the kernel started before the call returned
-    delay   kernel start - call start
-    dur     the kernel: its end - its start
-    total   the later of call end and kernel end - call start
+that launched the graph. Kernels without a call are left out, as Nsight Systems does; `LATENCY` has what is measured.
 
 The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
 graph launch counts once per device: from its call to the first of its kernels, on that one's stream. A kernel without a

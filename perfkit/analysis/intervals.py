@@ -117,13 +117,6 @@ def _covered(begin: Int, finish: Int) -> tuple[Int, Int]:
     return begin[new[:-1]], finish[new[1:]]
 
 
-def _by_group(group: Int) -> Int | slice:
-    """Return what brings rows into groups where that is cheap: interleaved groups sort slowly with their times."""
-    if (group[1:] >= group[:-1]).all() or group.max() - (low := group.min()) >= 2**16:
-        return slice(None)
-    return np.argsort((group - low).astype(np.uint16), kind="stable")  # 16-bit integers are sorted by radix
-
-
 def merge(a: Intervals, *others: Intervals) -> Intervals:
     """Return the time that lies in any of the sets, group by group."""
     filled = [s for s in (a, *others) if len(s.start)]
@@ -135,7 +128,11 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
 def _joined(sets: list[Intervals]) -> Intervals:
     """Return the time that lies in any of the intervals, which may overlap but are not empty; lets go of the sets."""
     axis = _axis(*sets)
-    order = _by_group(sets[0].group) if len(sets) == 1 else slice(None)
+    order: Int | slice = slice(None)
+    group = sets[0].group
+    # Interleaved groups sort slowly with their times; 16-bit integers are sorted by radix.
+    if len(sets) == 1 and (group[1:] < group[:-1]).any() and group.max() - (low := group.min()) < 2**16:
+        order = np.argsort((group - low).astype(np.uint16), kind="stable")
     begin, finish = (of[0] if len(of) == 1 else np.concatenate(of) for of in zip(*map(axis.placed, sets), strict=True))
     sets.clear()
     begin = begin[order]

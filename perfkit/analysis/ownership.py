@@ -26,6 +26,7 @@ from perfkit.analysis.causes import Placed, placed, started_by, where
 from perfkit.analysis.grouping import counted, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, cut, last_open, maxima
 from perfkit.analysis.operators.totals import forward_of, of_program, open_at, with_moments
+from perfkit.schema import unique
 from perfkit.tables import API_CALLS, KERNELS, OPS, PYTHON_CALLS, RANGES
 
 HOW = ("launch", "forward", "main", "outside", "none")
@@ -254,7 +255,7 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
 
     `there`: the frames that others lie in, with the `maxima` of their ends; without them nothing nests.
     """
-    used = _once(row[row >= 0])
+    used = unique(row[row >= 0])
     up, place = np.full(len(used), -1), np.zeros(len(frames) + 1, np.min_scalar_type(-len(frames) - 1))
     if there is not None and len(used):
         used, up = _enclosed(there, levels, used, place)
@@ -279,13 +280,6 @@ def _paths(frames: pd.DataFrame, row: Int, there: Placed | None, levels: list[In
     return _Paths(rank[one], name[one], path[up[one]]), path[place[row]]
 
 
-def _once(values: Int) -> Int:
-    """Return the distinct values, ascending; `numpy.unique` takes several times as long."""
-    values = np.sort(values)
-    kept: Int = values[np.diff(values, prepend=-1) != 0]
-    return kept
-
-
 def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[Int, Int]:
     """Return the rows of `used` frames and of all those around them, and the position of the one around each.
 
@@ -294,10 +288,10 @@ def _enclosed(there: Placed, levels: list[Int], used: Int, place: Int) -> tuple[
     place[:] = -1
     place[there.row] = np.arange(len(there.row))
     around = np.full(len(there.row), -2, place.dtype)
-    new = _once(place[used][place[used] >= 0])
+    new = unique(place[used][place[used] >= 0])
     while len(new):
         around[new] = last_open(levels, new, there.end[new] - 1)
-        new = _once(around[new][around[new] >= 0])
+        new = unique(around[new][around[new] >= 0])
         new = new[around[new] == -2]
     seen = np.flatnonzero(around > -2)
     rows = np.r_[there.row[seen], used[place[used] < 0]]  # nothing is around frames that are not there

@@ -21,19 +21,7 @@ from perfkit.names import families
 from perfkit.names.families import FAMILIES, Decoded, family, short
 from perfkit.names.parsing import base, library_of, qualified
 
-# Of several types a name lists, the operands' decides: tf32 beside f32, bf16 beside f32 accumulators.
-_NAMED_PRECISION = families.compiled_rules(
-    ("fp8", r"e4m3|e5m2|E4m3|E5m2|fp8|FP8|hfp8"),
-    ("bf16", r"bf16|bfloat16|Bfloat16|BFloat16|nvjet_(?:sm\d+_)?ts|^Cijk_\w{4}_\w{4}_B"),
-    ("tf32", r"tf32"),
-    ("fp16", r"fp16|(?<![bt])f16|[hH]alf|(?:_|^)h\d*gemm|h\d{3,}cudnn|s884|nvjet_(?:sm\d+_)?hs|^Cijk_\w{4}_\w{4}_H"),
-    ("int8", r"int8|imma|i8816|i16832|i8i8|(?:volta|turing|ampere|hopper)_igemm|^Cijk_\w{4}_\w{4}_I8"),
-    ("complex fp64", r"zgemm"),
-    ("complex fp32", r"cgemm"),
-    ("fp64", r"fp64|(?:_|^)f64|(?:_|^)d\d*gemm|double|^Cijk_\w{4}_\w{4}_D"),
-    ("tf32", r"s1688|s1684"),
-    ("fp32", r"(?:_|^)sgemm|scudnn|fp32|f32|_float$|convolve_sgemm|^Cijk_\w{4}_\w{4}_S"),
-)
+_NAMED_PRECISION = families.compiled_rules("precisions")
 _TYPE_PRECISION = {
     "double": "fp64",
     "float": "fp32",
@@ -70,19 +58,7 @@ _DIRECTION = {
     "fwd": "forward pass",
     "bwd": "backward pass",
 }
-_FUNCTORS = (
-    (r"clamp_scalar|clamp_min", "clamp to a range (how ReLU runs)"),
-    (r"threshold", "threshold (as in the backward pass of ReLU)"),
-    (r"[aA]dd(?!c)", "addition"),
-    (r"MulFunctor", "multiplication"),
-    (r"DivFunctor", "division"),
-    (r"Fill", "filling with a constant"),
-    (r"copy", "copy or type conversion"),
-    (r"sum_functor", "sum"),
-    (r"MeanOps", "mean"),
-    (r"ArgMax", "position of the maximum"),
-    (r"MaxOps", "maximum"),
-)
+_FUNCTORS = families.compiled_rules("functors")
 _AMD = ("MIOpen", "Composable Kernel", "AITER", "Tensile (rocBLAS, hipBLASLt)")
 _OPERAND = {"n": "not transposed", "t": "transposed"}
 _TRITON = {
@@ -194,7 +170,7 @@ def _flash(full_name: str, decoded: Decoded) -> str:
 
 
 def _does(decoded: Decoded) -> str:
-    work = next((text for pattern, text in _FUNCTORS if re.search(pattern, decoded.operation)), "")
+    work = families.first_match(_FUNCTORS, decoded.operation)
     return work or decoded.operation or "an operation its name does not say"
 
 

@@ -63,28 +63,17 @@ FAMILIES = (
 _REACH = 400
 # The criterion of HTA and TraceLens, on the function name without scopes.
 _NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
-_FAMILY_RULES = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in parsing.RULES["families"])
 _LONGEST_NAME = 2000
 Rules = tuple[tuple[str, re.Pattern[str]], ...]
 
 
-def compiled_rules(*pairs: tuple[str, str]) -> Rules:
-    """Return (value, pattern) pairs, tried in their order, with the patterns compiled."""
-    return tuple((value, re.compile(pattern)) for value, pattern in pairs)
+def compiled_rules(name: str, flags: int = 0) -> Rules:
+    """Return a list of rules.toml as (value, pattern) pairs, tried in their order, with the patterns compiled."""
+    return tuple((value, re.compile(pattern, flags)) for value, pattern in parsing.RULES[name])
 
 
-# Compute capabilities of the generations, CUDA C++ Programming Guide.
-_GENERATIONS = compiled_rules(
-    ("kepler", r"3\d"),
-    ("maxwell", r"5\d"),
-    ("pascal", r"6\d"),
-    ("volta", r"7[02]"),
-    ("turing", r"75"),
-    ("ampere", r"8[067]"),
-    ("ada", r"89"),
-    ("hopper", r"90"),
-    ("blackwell", r"1[012]\d"),
-)
+_FAMILY_RULES = compiled_rules("families", re.IGNORECASE)
+_GENERATIONS = compiled_rules("generations")
 _NAMED_GENERATION = re.compile(
     r"(?:^|[_<:\s])(kepler|maxwell|pascal|volta|turing|ampere|hopper|blackwell)_", re.IGNORECASE
 )
@@ -110,19 +99,8 @@ _OPERAND_LAYOUT = re.compile(r"_(nn|nt|tn|tt|NN|NT|TN|TT)(?=[_>]|$)|^nvjet_\w+_(
 _TENSILE_LAYOUT = {"Ailk_Bljk": "nn", "Ailk_Bjlk": "nt", "Alik_Bljk": "tn", "Alik_Bjlk": "tt"}
 _TENSILE = re.compile(r"^Cijk_(\w{4}_\w{4})_")
 _SLICED = re.compile(r"sliced(\d{1,3})x(\d{1,3})")
-_SPLIT = compiled_rules(
-    ("split-K across blocks, adding the parts", r"splitKreduce|ReduceSplitK"),
-    ("split-K across blocks", r"split_?[kK](?![vV])|SplitK|segment_k_on"),
-    ("split-KV across blocks", r"split_?[kK][vV]"),
-    ("stream-K across blocks", r"[sS]tream_?[kK]"),
-)
-_DIRECTION = compiled_rules(
-    ("wgrad", r"wgrad|Wgrad|_wrw_|bwd_weight"),
-    ("dgrad", r"dgrad|Dgrad|igemm_bwd|bwd_data"),
-    ("fprop", r"fprop|igemm_fwd|conv_fwd|winogradForward|(?:im|ex)plicit_convolve_sgemm"),
-    ("bwd", r"_bwd|_bw_|[bB]ackward|Bwd"),
-    ("fwd", r"_fwd|_fw_|[fF]orward|Fwd"),
-)
+_SPLIT = compiled_rules("splits")
+_DIRECTION = compiled_rules("directions")
 _COLLECTIVE = re.compile(r"^[nr]ccl(?:Dev)?Kernel_(?!Generic)([A-Z][A-Za-z]+)")
 _FUNCTOR = re.compile(r"^(?!cutlass_|cublas)([\w:]+)")
 _FUSED = re.compile(r"^triton_[a-z]+_fused_(\w+)")

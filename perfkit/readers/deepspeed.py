@@ -28,7 +28,7 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import capture_table, content, lines
+from perfkit.readers.text import LATEST_NS, TEN_YEARS_NS, capture_table, content, lines
 
 VERSION = 3
 KIND = "training"
@@ -93,8 +93,6 @@ DIGITS = 12
 # Both per GPU: megatron/training.py divides by the world size.
 TRAINING_RATES = ("TFLOPs", "throughput per GPU (TFLOP/s/GPU)")
 LONGEST_MS = 10**9  # eleven days, well within int64 ns
-TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
-LATEST_NS = 2**62  # in the year 2116
 SECOND = 10**9
 
 Row = tuple[int, str, float]  # time_ns, metric, value

@@ -17,6 +17,14 @@ from perfkit.errors import ReadError
 
 NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
 CUT = "the last line is cut and left out"
+EXACT = 2.0**53  # up to here every whole number is a float64
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
+LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
+# Masks of the reasons that lower a clock, as `perfkit.readers.nvidia_smi.fields` explains them.
+IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
+OTHER = ~(IDLE | POWER | THERMAL)
+THROTTLING = {"throttled_power_frac": POWER, "throttled_thermal_frac": THERMAL, "throttled_other_frac": OTHER}
+EVERY = -1  # every bit, as a mask
 
 
 def csv_rows(module: str, name: str) -> list[dict[str, str]]:
@@ -129,6 +137,19 @@ def samples_table(points: Mapping[tuple[int, int, str], tuple[NDArray[np.int64],
         "value": values,
     }
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
+
+
+def lowered(active: NDArray[np.int64], recorded: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """Return the metrics of THROTTLING and ``idle_frac`` of masks of reasons: those active, and those recorded."""
+    explained = active & HARDWARE_CAUSES != 0
+    unexplained = (active & HARDWARE != 0) & ~explained & (recorded & HARDWARE_CAUSES != HARDWARE_CAUSES)
+    active = np.where(explained, active & ~HARDWARE, active)
+    made = {"idle_frac": np.where(recorded & IDLE != 0, (active & IDLE != 0).astype(float), np.nan)}
+    for metric, bits in THROTTLING.items():
+        denied = (active & bits == 0) & (unexplained if bits != OTHER else False)
+        value = np.where(denied, np.nan, (active & bits != 0).astype(float))
+        made[metric] = np.where(recorded & bits != 0, value, np.nan)
+    return made
 
 
 def by_number(name: str) -> list[tuple[int, str]]:

@@ -19,7 +19,6 @@ from perfkit.charts.detail import BINS, FLAME, GPU, GROUP, SPANS, Canvas
 from perfkit.charts.tables import card
 from perfkit.charts.theme import FAMILY_COLOURS, MOST_ROWS
 from perfkit.format import duration, elided, printable, size
-from perfkit.run import Run
 from perfkit.selection import Selection, extent
 from perfkit.tables import API_CALLS
 from perfkit.widgets import timeline_data, timeline_search
@@ -55,9 +54,10 @@ LONGEST_REASON = 400  # characters of a reason
 MOST_GROUPS = 80  # GPUs
 SHARED = "A lane of several streams shows computation, and above it what works beyond it. Click ▸ to see each stream."
 NONE = "no operation"
+PROJECTED = ("RANGES", "KERNELS", "API_CALLS")
 NO_CALL = Launching(API_CALLS.empty())
 BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Explorer], pd.DataFrame]]] = {
-    ON_GPU: (timeline_data.on_gpus, lambda explorer: _projected(explorer.run)),
+    ON_GPU: (timeline_data.on_gpus, lambda explorer: projected(*map(explorer.run.table, PROJECTED))),
     "copies": (timeline_data.copies, lambda explorer: explorer.run.copies),
     "API calls": (timeline_data.calls, lambda explorer: explorer.run.api_calls),
     "NVTX ranges": (timeline_data.ranges, lambda explorer: explorer.run.ranges),
@@ -68,10 +68,6 @@ BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Explorer], p
     "steps": (timeline_data.steps, lambda explorer: explorer.steps),
 }
 SWITCHES = (*BESIDE, *LINED)
-
-
-def _projected(run: Run) -> pd.DataFrame:
-    return projected(run.ranges, run.kernels, run.api_calls)
 
 
 class Levels:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from perfkit.workloads import Plan, Size
 
-WIDTHS = (64, 128, 256, 512)  # channels of ResNet's stages
+WIDTHS = (64, 128, 256, 512)  # channels of ResNet's stages, two blocks each
 
 
 class Layer(NamedTuple):

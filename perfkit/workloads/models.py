@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from perfkit.workloads.flops import WIDTHS
+
 POSITIONS, KINDS = 512, 2  # the longest sequence; a token is of the first or the second sentence
 EPSILON = 1e-12  # of BERT's layer normalisations
 
@@ -132,9 +134,6 @@ class SimpleMLP(nn.Module):  # type: ignore[misc]
         """Return the logits of images: (batch, 1, 28, 28) to (batch, 10)."""
         x = F.relu(self.fc1(torch.flatten(images, 1)))
         return self.fc3(F.relu(self.fc2(x)))
-
-
-WIDTHS = (64, 128, 256, 512)  # channels of the four stages, two blocks each
 
 
 class BasicBlock(nn.Module):  # type: ignore[misc]

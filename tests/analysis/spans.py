@@ -1,7 +1,6 @@
 """What runs from a start to an end, and steps, a line each."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,10 +8,7 @@ import pandas as pd
 import perfkit
 from perfkit.analysis.steps import STEPS
 
-
-@cache
-def loaded(path: Path) -> perfkit.Run:
-    return perfkit.load(path)
+loaded = cache(perfkit.load)
 
 
 def span(start: int, end: int, **more: Any) -> dict[str, Any]:

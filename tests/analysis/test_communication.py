@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import frames
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,13 +29,11 @@ def test_overlap_of_the_toy_timeline() -> None:
         assert found["overlap_frac"].isna().all()
 
 
-PLAIN: dict[str, Any] = {"rank": 0, "gpu": 0, "start_ns": None, "operation": "all_reduce", "bytes": 1000, "ranks": 8}
-PLAIN |= {"dtype": "float32", "dur_ns": 1000.0, "algorithm": None, "protocol": None, "placement": None, "group": "0"}
-PLAIN |= {"source": "benchmark"}
+PLAIN: dict[str, Any] = {"bytes": 1000, "dur_ns": 1000.0, "group": "0", "source": "benchmark"}
 
 
 def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
-    return COLLECTIVES.make(pd.DataFrame([{**PLAIN, **row} for row in rows], columns=list(PLAIN)))
+    return frames.collectives(*({**PLAIN, **row} for row in rows))
 
 
 def rates(*rows: dict[str, Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import counted
 import numpy as np
 import pandas as pd
 import pytest
@@ -97,11 +98,10 @@ def test_differences_add_up(by: str) -> None:
 
 
 def test_launches_of_counters() -> None:
-    columns = {"rank": 0, "gpu": 0, "name": "sgemm", "full_name": "ampere_sgemm_32x32", "grid_blocks": 8}
+    named = {"name": "sgemm", "full_name": "ampere_sgemm_32x32", "grid_blocks": 8}
 
     def report(*durations: float) -> pd.DataFrame:
-        frame = pd.DataFrame({**columns, "launch": range(len(durations)), "dur_ns": durations, "block_threads": 128})
-        return LAUNCHES.make(frame.reindex(columns=LAUNCHES.column_names))
+        return counted.launches(*({**named, "dur_ns": dur_ns} for dur_ns in durations))
 
     found = launches(report(100, 300, np.nan), report(50)).iloc[0]
     assert [2, 1, 400, 50, 200, 50, -350] == found.iloc[5:12].tolist()

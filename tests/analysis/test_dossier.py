@@ -9,9 +9,10 @@ from callpaths import call_metrics, calltree
 from counted import launches, stalls
 from frames import kernels, tuples
 from ops import launch, launched, op, ops, python_calls
+from sampled import devices
 
 from perfkit.analysis import dossier
-from perfkit.tables import DEVICES, KERNELS
+from perfkit.tables import KERNELS
 
 TIMELINE = kernels(
     {"start_ns": 0, "dur_ns": 600, "name": "f", "grid_blocks": 8, "correlation": 1},
@@ -24,8 +25,7 @@ EVERYTHING |= {"achieved_occupancy_frac": 0.2, "theoretical_occupancy_frac": 0.5
 
 def gpus(*clock_hz: float) -> pd.DataFrame:
     """DEVICES with these clocks, numbered from 0."""
-    rows = [(0, i, "A100", "8.0", 108, 1, 1.0, clock) for i, clock in enumerate(clock_hz)]
-    return DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names))
+    return devices(*["A100"] * len(clock_hz), sm_count=108, clock_hz=clock_hz)
 
 
 def row(name: str, *args: Any, **kwargs: Any) -> pd.Series:

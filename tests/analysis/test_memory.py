@@ -6,28 +6,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import sampled
 from analysis.spans import call, span, steps
 from frames import api_calls, copies, tuples
 from ops import op, ops
+from sampled import allocated as samples
+from sampled import together as both
 
 import perfkit
 from perfkit.analysis import memory
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, SAMPLES
-
-
-def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
-    """SAMPLES of (time, allocated, reserved) of a device; reserved None is not recorded."""
-    at, *both = zip(*levels, strict=True)
-    metrics = dict(zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True))
-    return sampled.samples(rank=rank, gpu=gpu, at=at, **metrics)
-
-
-def both(*tables: pd.DataFrame) -> pd.DataFrame:
-    return SAMPLES.make(pd.concat(tables))
-
 
 LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
 

@@ -2,9 +2,9 @@
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
+from analysis import spans
 from charts.checking import checked, drawn, title
 
 from perfkit.analysis.compare import ledger
@@ -70,9 +70,8 @@ GUIDE = {"FP32": 0.65, "BF16": 0.78, "8 workers, pinned": 0.87, "batch 8": 0.92,
 
 
 def steady(milliseconds: float) -> pd.DataFrame:
-    number, whole = np.arange(8), round(milliseconds * 1e6)
-    frame = {"rank": 0, "step": number, "start_ns": number * whole, "dur_ns": whole}
-    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": True}))
+    whole = round(milliseconds * 1e6)
+    return spans.steps(*((number * whole, (number + 1) * whole) for number in range(8)))
 
 
 SERIES = ledger({"before": steady(200), "bf16": steady(150), "workers": steady(160), "compile": steady(80)})

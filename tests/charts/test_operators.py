@@ -117,14 +117,13 @@ def test_points_and_their_line() -> None:
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
     """SAMPLES of (time in ms, allocated, reserved in MB) of a device; reserved None is not recorded."""
-    at, *both = ([value if value is None else value * 10**6 for value in of] for of in zip(*levels, strict=True))
-    metrics = dict(zip(("memory_allocated_bytes", "memory_reserved_bytes"), both, strict=True))
-    return sampled.samples(rank=rank, gpu=gpu, at=at, **metrics)
+    scaled = [tuple(value if value is None else value * 10**6 for value in level) for level in levels]
+    return sampled.allocated(*scaled, rank=rank, gpu=gpu)
 
 
 def chart(*tables: pd.DataFrame, bins: int = 500, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """The picture of what the analyses say of these samples."""
-    table = SAMPLES.make(pd.concat(tables))
+    table = sampled.together(*tables)
     binned = analysis_memory.bins(analysis_memory.timeline(table), bins=bins)
     return memory(binned, analysis_memory.peak(table), title=title)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from callpaths import MAIN, call_metrics, calltree
+from counted import launches
 from frames import kernels
 from sampled import devices, samples
 from trained import run, training
@@ -16,7 +17,7 @@ from perfkit.diagnosis import comparison, verdict
 from perfkit.diagnosis.comparison import Comparison, compared
 from perfkit.errors import PerfkitError
 from perfkit.report.notebooks import sample
-from perfkit.tables import KERNELS, LAUNCHES
+from perfkit.tables import KERNELS
 
 ONE = run(kernels=kernels({"start_ns": 0, "dur_ns": 10}), devices=devices("A100"))  # without steps
 UNTESTED = "changed, not tested"
@@ -104,17 +105,12 @@ def test_without_steps_and_with_too_few() -> None:
 
 
 def test_counters_and_call_paths_and_logs() -> None:
-    about = {"rank": 0, "gpu": 0, "launch": [0], "name": "a", "full_name": "a", "grid_blocks": 1, "block_threads": 32}
-
-    def counted(dur_ns: float) -> pd.DataFrame:
-        return LAUNCHES.make(pd.DataFrame({**about, "dur_ns": dur_ns}).reindex(columns=LAUNCHES.column_names))
-
     def paths(seconds: float) -> perfkit.Run:
         tree = calltree({"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "f"})
         metrics = call_metrics((1, "CPUTIME", "s", seconds, 0.0), (2, "CPUTIME", "s", seconds, seconds))
         return run("hpctoolkit", calltree=tree, call_metrics=metrics)
 
-    counters = compared(*(run("ncu", launches=counted(ns)) for ns in (100, 50)))
+    counters = compared(*(run("ncu", launches=launches({"dur_ns": ns})) for ns in (100, 50)))
     assert ("changed", UNTESTED) == (counters.launches.loc[0, "status"], verdicts(counters)["matched_kernels_ns"])
     trees = compared(paths(1), paths(3))
     assert ("CPUTIME", [2.0]) == (trees.paths_metric, trees.paths["difference"].tolist()[:1])

@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 from diagnosis import traces
 from diagnosis.traces import GEMM, MS, US, of_tables, run, values, work
-from frames import ranges
+from frames import collectives, ranges
 from ops import op, ops
+from sampled import allocated, devices
 
 import perfkit
 from perfkit import diagnosis
@@ -76,25 +77,25 @@ def test_the_rate_of_the_input() -> None:
 
 
 def test_memory() -> None:
-    found = values(of_tables(SAMPLES=traces.samples((0, 2, 10), (10, 8, 10), (40, 4, 20))))
+    found = values(of_tables(SAMPLES=allocated((0, 2, 10), (10, 8, 10), (40, 4, 20))))
     expected = {"memory_peak_bytes": 8, "memory_reserved_bytes": 20, "memory_unused_frac": 0.2}
     assert expected == pytest.approx(found)
-    assert {"memory_peak_bytes": 8} == values(of_tables(SAMPLES=traces.samples((0, 8, None))))
-    assert {} == values(of_tables(SAMPLES=traces.samples((0, 8, 9), gpu=-1)))  # memory of the host
-    nothing = values(of_tables(SAMPLES=traces.samples((0, 0, 0))))  # of 0 reserved bytes no share is unused
+    assert {"memory_peak_bytes": 8} == values(of_tables(SAMPLES=allocated((0, 8, None))))
+    assert {} == values(of_tables(SAMPLES=allocated((0, 8, 9), gpu=-1)))  # memory of the host
+    nothing = values(of_tables(SAMPLES=allocated((0, 0, 0))))  # of 0 reserved bytes no share is unused
     assert {"memory_peak_bytes", "memory_reserved_bytes"} == set(nothing)
 
 
 def test_bus_bandwidth_of_the_largest_message() -> None:
     """1 GB over 8 ranks in 10 and 20 ms: median of 100 and 50 GB/s times 2 * 7 / 8; the small message says nothing."""
     rows = [{"start_ns": 10 * MS * i, "bytes": 10**9, "dur_ns": 10e6 * (i + 1), "group": "0"} for i in range(2)]
-    both = of_tables(COLLECTIVES=traces.collectives(*rows, {"start_ns": 0, "bytes": 1000, "dur_ns": 1e6, "group": "0"}))
+    both = of_tables(COLLECTIVES=collectives(*rows, {"start_ns": 0, "bytes": 1000, "dur_ns": 1e6, "group": "0"}))
     found = diagnosis.figures(both)["bus_bytes_per_s"]
     assert 75e9 * 1.75 == pytest.approx(found.value)
     assert "2 all_reduce of 1,000,000,000 B" in found.definition
     late = perfkit.select(both, window=(5 * MS, 900 * MS))  # only collectives that start in the window
     assert 50e9 * 1.75 == pytest.approx(values(late)["bus_bytes_per_s"])
-    assert {} == values(of_tables(COLLECTIVES=traces.collectives({**rows[0], "ranks": 1})))  # crosses no bus
+    assert {} == values(of_tables(COLLECTIVES=collectives({**rows[0], "ranks": 1})))  # crosses no bus
 
 
 def two_ranks(*computing: int, late: int = 0) -> Run:
@@ -153,7 +154,7 @@ def test_real_figures_and_graphs(profiles: Path) -> None:
 def one_product(name: str) -> Run:
     """A product of two matrices of 8192 x 8192 in bf16, in 10 ms, and 10 ms of elementwise work."""
     rest = work("aten::add", 5 * US, 10 * MS + 10 * US, 10 * MS, family="elementwise")
-    return run(work("aten::mm", US, 10 * US, 10 * MS, **MATRIX), rest, devices=traces.devices(name))
+    return run(work("aten::mm", US, 10 * US, 10 * MS, **MATRIX), rest, devices=devices(name))
 
 
 def test_arithmetic_from_shapes() -> None:
@@ -185,10 +186,10 @@ def test_utilisation_needs_most_of_the_matrix_work_and_one_peak() -> None:
     Of two ranks one is done in 10 ms, the other in 30: 2 * 2 * 8192^3 FLOP over 40 ms of an A100.
     """
     unknown = work("aten::mm", 5 * US, 11 * MS, 30 * MS, **GEMM)
-    found = values(run(work("aten::mm", US, 10 * US, 10 * MS, **MATRIX), unknown, devices=traces.devices(A100)))
+    found = values(run(work("aten::mm", US, 10 * US, 10 * MS, **MATRIX), unknown, devices=devices(A100)))
     assert (0.25, None) == (found["model_coverage_frac"], found.get("shape_flops_frac"))
     works = [work("aten::mm", US, 10 * US, (10 + 20 * rank) * MS, rank=rank, **MATRIX) for rank in (0, 1)]
-    both = traces.devices(A100, ranks=2)
+    both = devices(A100, A100, rank=(0, 1))
     assert 4 * 8192**3 / (0.04 * 312e12) == pytest.approx(values(run(*works, devices=both))["shape_flops_frac"])
     assert "shape_flops_frac" not in values(run(*works, devices=both.assign(name=[A100, "Tesla T4"])))
 

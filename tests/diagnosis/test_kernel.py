@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import counted
 import numpy as np
 import pandas as pd
 import pytest
 from diagnosis.traces import told, values, view
+from sampled import devices
 
 import perfkit
 from perfkit import diagnosis, hardware, tables
@@ -16,8 +18,7 @@ from perfkit.report.notebooks import sample
 
 
 def launches(*rows: dict[str, Any], name: str = "gather") -> pd.DataFrame:
-    frame = pd.DataFrame(rows).reindex(columns=tables.LAUNCHES.column_names).assign(rank=0, gpu=0, name=name)
-    return tables.LAUNCHES.make(frame.assign(full_name=name, launch=range(len(rows))))
+    return counted.launches(*({"name": name, "grid_blocks": None, "block_threads": None, **row} for row in rows))
 
 
 def test_the_lab() -> None:
@@ -124,6 +125,5 @@ def test_a_launch_in_two_precisions_has_the_share_of_its_dominant_one() -> None:
     work = {"tensor_flops": 0.8 * roofs.flops("fp16_tensor") / 1e3, "fp32_flops": 0.005 * roofs.flops("fp32") / 1e3}
     row = {"dur_ns": 1e6, "dram_bytes": 1e6, "memory_frac": 0.2, "sm_frac": 0.8, **work}
     ran = launches(row, name="ampere_fp16_s16816gemm_fp16_128x128_tn")
-    device = {"rank": 0, "gpu": 0, "name": roofs.name, "compute_capability": "8.0"}
-    devices = tables.DEVICES.make(pd.DataFrame([device]).reindex(columns=tables.DEVICES.column_names))
-    assert 0.8 == pytest.approx(values(view(launches=ran, devices=devices))["roof_share_frac"])
+    device = devices(roofs.name, compute_capability="8.0")
+    assert 0.8 == pytest.approx(values(view(launches=ran, devices=device))["roof_share_frac"])

@@ -1,20 +1,19 @@
 """Figures and findings of call paths: of the toy program, and of real databases."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from callpaths import call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree, trace
 from diagnosis.traces import told, values
+from frames import profile
 
 import perfkit
 from perfkit import diagnosis
 from perfkit.analysis.calltree import mpi_calls
 from perfkit.diagnosis.finding import Figure
-from perfkit.profile import Profile
 from perfkit.run import Run
-from perfkit.tables import CAPTURE
 
 
 def run(wall_ns: int = 0) -> Run:
@@ -26,9 +25,8 @@ def run(wall_ns: int = 0) -> Run:
             "THREAD_METRICS": thread_metrics((1, "main thread", "CPUTIME", "s", 3.0)),
             "TRACE": trace((1, 0, wall_ns, 4, True), (2, 0, 3_000_000, 6, True)),
         }
-    row = {"rank": 0, "tool": "HPCToolkit", "tool_version": "", "path": "p", "t0_unix_ns": 0, "dur_ns": wall_ns}
-    loaders = {name: (lambda frame=frame: frame) for name, frame in frames.items()}
-    return Run([Profile("hpctoolkit", Path("toy"), CAPTURE.make(pd.DataFrame([row])), loaders)])
+    made = profile("hpctoolkit", "toy", 0, wall_ns, **frames)
+    return Run([replace(made, capture=made.capture.assign(tool="HPCToolkit"))])
 
 
 def test_totals_count_every_kernel_once() -> None:

@@ -2,31 +2,25 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 from diagnosis.test_gpus import kernel
 from diagnosis.traces import MS, told, view
 from frames import copies, kernels
+from sampled import devices, samples
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.tables import DEVICES, SAMPLES
 
 
 def clocked(*, low_ms: int = 2, first_hz: float = 1.4e9, then_hz: float = 0.7e9) -> perfkit.Selection:
     """Kernels of 1 ms for 20 ms, then of `low_ms` for 20 ms; the clock is read each ms."""
     rows = [kernel(0, at, 1) for at in range(20)] + [kernel(0, at, low_ms) for at in range(20, 40, low_ms)]
-    read = {"rank": 0, "gpu": 0, "metric": "gpc_clock_hz"}
-    readings = [{**read, "time_ns": at * MS, "value": first_hz if at < 20 else then_hz} for at in range(40)]
-    samples = pd.DataFrame(readings).astype({"metric": "category"})
-    return view(kernels=kernels(*rows), samples=SAMPLES.make(samples[SAMPLES.column_names]))
+    return view(kernels=kernels(*rows), samples=samples(every=MS, gpc_clock_hz=[first_hz] * 20 + [then_hz] * 20))
 
 
 def gridded(*rows: dict[str, int], name: str = "scan") -> perfkit.Selection:
     """Kernels on a GPU of 100 SMs: (start, length) in ms and blocks."""
-    spans = [{"name": name, **row} for row in rows]
-    device = pd.DataFrame([{"rank": 0, "gpu": 0, "name": "a GPU", "sm_count": 100}], columns=DEVICES.column_names)
-    return view(kernels=kernels(*spans), devices=DEVICES.make(device))
+    return view(kernels=kernels(*({"name": name, **row} for row in rows)), devices=devices("a GPU", sm_count=100))
 
 
 def few(name: str = "scan") -> perfkit.Selection:

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-import sampled
 from frames import api_calls, kernels, profile, ranges
 from ops import launch, launched, op, ops, python_calls
+from sampled import allocated, devices
 
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import Finding
 from perfkit.profile import Missing
 from perfkit.run import Run
 from perfkit.selection import Selection, select
-from perfkit.tables import API_CALLS, COLLECTIVES, DEVICES
+from perfkit.tables import API_CALLS
 
 US, MS = 1_000, 1_000_000
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
@@ -55,24 +55,6 @@ def view(**tables: pd.DataFrame) -> Selection:
     """All of a timeline of Nsight Systems with these tables, without GPU metrics."""
     missing = Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all")
     return select(of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()}))
-
-
-def devices(name: str, *, ranks: int = 1) -> pd.DataFrame:
-    """DEVICES: a GPU of this name for each rank."""
-    rows = [{"rank": rank, "gpu": rank, "name": name} for rank in range(ranks)]
-    return DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names))
-
-
-def samples(*levels: tuple[int, int, int | None], gpu: int = 0) -> pd.DataFrame:
-    """SAMPLES of (time, allocated, reserved) of a device; reserved None is not recorded."""
-    at, allocated, reserved = zip(*levels, strict=True)
-    return sampled.samples(gpu=gpu, at=at, memory_allocated_bytes=allocated, memory_reserved_bytes=reserved)
-
-
-def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
-    """COLLECTIVES of a trace, float32 all-reduces of 8 ranks unless said otherwise."""
-    plain = {"rank": 0, "gpu": 0, "operation": "all_reduce", "dtype": "Float", "ranks": 8, "source": "trace"}
-    return COLLECTIVES.make(pd.DataFrame([{**plain, **row} for row in rows], columns=COLLECTIVES.column_names))
 
 
 def steps(count: int = 5, length: int = 100 * MS) -> list[dict[str, Any]]:
@@ -151,9 +133,8 @@ def leaking(kept: int, *, but: int = -1) -> Run:
         levels.append((at + 10 * MS, base + 500, 4_000))
         base += kept if i != but else 0
         levels.append((at + 90 * MS, base, 4_000))
-    card = {"rank": 0, "gpu": 0, "name": "A100", "compute_capability": "", "memory_bytes": 10_000}
-    card = DEVICES.make(pd.DataFrame([card]).reindex(columns=DEVICES.column_names))
-    return run(*works, ranges=ranges(*steps(12)), samples=samples(*levels), devices=card)
+    card = devices("A100", memory_bytes=10_000)
+    return run(*works, ranges=ranges(*steps(12)), samples=allocated(*levels), devices=card)
 
 
 def reading_values(until_us: int, **more: Any) -> Run:

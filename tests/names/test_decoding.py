@@ -1,5 +1,8 @@
 """What names say, above all the four kernels of the A100 lab report; their parts; and names that are cut or huge."""
 
+import tomllib
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -147,26 +150,7 @@ def test_ten_thousand_characters(full_name: str) -> None:
     assert decode(NAMES[0] + "a").name != decode(NAMES[0] + "b").name
 
 
-BASES = {
-    "void at::native::<unnamed>::max_pool_backward_nchw<float, float>(const T1 *, int)": "max_pool_backward_nchw",
-    "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688dgrad_optimized>(T1::Params)": "Kernel",
-    "void (anonymous namespace)::softmax_warp_forward<float, 10, true>(float*, float const*)": "softmax_warp_forward",
-    "unnamed>::gemm_naive_kernel(const float *, int)": "gemm_naive_kernel",
-    "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
-    "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)": "fused_add_rms_norm_kernel",
-    "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(int)": "kernel",
-    "void f<a::operator()(int)::[lambda(float) (instance 1)]>(T1)": "f",
-    "void Functor::operator()<int>(T1) const": "operator()",
-    "main::{lambda(int)#1}::operator()(int) const": "operator()",
-    "saxpy(int, float*) [clone .constprop.0] [clone .kd]": "saxpy",
-    "cudapy::__main__::add$241(Array<float, 1, C, mutable, aligned>)": "add$241",
-    "_Z12daxpy_kernelidPd_": "daxpy_kernel",
-    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_": "add_rmsnorm_quant_kernel",
-    "_Z": "_Z",
-    "void foo<bar<float": "foo",
-    "Kernel mit Leerzeichen, 核": "Kernel mit Leerzeichen, 核",
-    "::": "::",
-}
+BASES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))["bases"]
 
 
 @pytest.mark.parametrize(("full_name", "expected"), BASES.items())

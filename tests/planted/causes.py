@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from planted.program import Settings, simulated
+from sampled import devices
 
-from perfkit.tables import COUNTERS, DEVICES, KERNELS, LAUNCHES, RANGES, SAMPLES
+from perfkit.tables import COUNTERS, KERNELS, LAUNCHES, RANGES, SAMPLES
 
 Tables = dict[str, pd.DataFrame]
 Moments = np.ndarray[Any, np.dtype[np.int64]]
@@ -54,8 +55,8 @@ def healthy(settings: Settings = HEALTHY) -> Tables:
     tables |= {"OS_CALLS": run.os_calls} if len(run.os_calls) else {}
     tables["RANGES"] = RANGES.make(pd.concat([run.ranges, _steps(run.api_calls)], ignore_index=True))
     ranks = sorted(run.kernels["rank"].unique().tolist())
-    rows = [{"rank": rank, "gpu": rank, "name": GPU, "compute_capability": "8.0", "sm_count": 108} for rank in ranks]
-    tables["DEVICES"] = DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names))
+    known = {"rank": ranks, "gpu": ranks, "compute_capability": "8.0", "sm_count": 108}
+    tables["DEVICES"] = devices(*[GPU] * len(ranks), **known)
     return tables | {"SAMPLES": _sampled(tables, WORKING)}
 
 

@@ -1,7 +1,6 @@
 """Small reports of DeepSpeed's Flops Profiler, old and new, and iteration lines of Megatron."""
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 TITLE = "-------------------------- DeepSpeed Flops Profiler --------------------------"
 AGGREGATED = "----------------------------- Aggregated Profile per GPU -----------------------------"
@@ -64,8 +63,3 @@ def training() -> list[str]:
         for n, (ms, samples, tflops) in enumerate(rates, 1)
     ]
     return ["using world size: 4, data-parallel-size: 4", "training ...", *lines, "[after training is done]"]
-
-
-def written(path: Path, lines: Iterable[str], prefix: str = "") -> Path:
-    path.write_text("".join(f"{prefix}{line}\n" for line in lines))
-    return path

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
 
@@ -332,8 +330,3 @@ def read(folder: Path, *roots: Context, **rest: Any) -> Profile:
     path = database(folder, roots, **rest)
     assert hpctoolkit.sniff(path)
     return hpctoolkit.read(path)
-
-
-def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    told = frame[list(columns)].astype(object)
-    return list(told.where(told.notna(), None).itertuples(index=False, name=None))

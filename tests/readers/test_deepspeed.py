@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from readers import deepspeed_files as files
+from readers.nccl_files import written
 from real import truth_of
 
 from perfkit.analysis import efficiency
@@ -18,7 +19,7 @@ REPORT = "deepspeed_flops_profiler_bert_large.txt"
 
 
 def read(path: Path, lines: list[str], prefix: str = "") -> Profile:
-    return deepspeed.read(files.written(path / "train.log", lines, prefix))
+    return deepspeed.read(written(path / "train.log", lines, prefix))
 
 
 def figures(profile: Profile) -> dict[str, float]:
@@ -69,7 +70,7 @@ def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
     assert ("2 reports of the Flops Profiler: the last one is read",) == profile.notes
     # Lines after the summary have the same words and are of modules.
     assert 2e6 == figures(read(tmp_path, [*files.report(), f"{'fwd latency: ':<70}  {'99 s':<8}"]))["forward_ns"]
-    path = files.written(tmp_path / "a.txt", files.report())
+    path = written(tmp_path / "a.txt", files.report())
     text = path.read_text()
     path.write_text(text[: text.index("4 ms")])
     assert "the report ends within its summary" in deepspeed.read(path).notes
@@ -79,15 +80,15 @@ def test_which_report_is_read_and_how_much_of_it(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"train\.log: a title of DeepSpeed's Flops Profiler and no figure after it"):
         read(tmp_path, files.report({}))
     for prefix in ["", "vm-07-14: ", "[1,0]<stdout>:", "0: ", "[default0]:"]:
-        path = files.written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
+        path = written(tmp_path / "train.log", ["step 9", *files.report(), "step 11", *files.training()], prefix)
         assert deepspeed.sniff(path)
         found = deepspeed.read(path).table("SAMPLES").groupby("metric", observed=True)["value"].first()
         assert (2e6, 1000e6) == (found["forward_ns"], found["iteration_ns"])
     noise = ["x" * 99] * 5000
     for name, lines in (("a", files.report()), ("b", files.training())):
-        assert "deepspeed" == recognise(files.written(tmp_path / name, [*noise, *lines]))
+        assert "deepspeed" == recognise(written(tmp_path / name, [*noise, *lines]))
     about = ["DeepSpeed Flops Profiler", "iteration 1/2 |", "elapsed time per iteration (ms): 5"]
-    assert not deepspeed.sniff(files.written(tmp_path / "c", about))
+    assert not deepspeed.sniff(written(tmp_path / "c", about))
     # DeepSpeed can print negative times and rates from them: none becomes a sample, and the note names them.
     rate = "bwd FLOPS per GPU = 2 * fwd flops per GPU / bwd latency"
     told = {"bwd latency": "-2.9601e+08 us", rate: "-7.49758e+17 uFLOPS", "step latency": "0", "samples/second": "-0.5"}
@@ -252,6 +253,6 @@ def test_what_a_training_lacks_is_noted(tmp_path: Path) -> None:
         assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
         expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
         assert expected in profile.notes
-    path = files.written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])  # of progress
+    path = written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])  # of progress
     path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
     assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from frames import known as rows
 from readers import hpctoolkit_files as made
 from readers import nsys_files as nsys
-from readers.hpctoolkit_files import T0, Context, Thread, entry, function, instruction, line, loop, read, rows
+from readers.hpctoolkit_files import T0, Context, Thread, entry, function, instruction, line, loop, read
 
 import perfkit
 from perfkit.errors import ReadError

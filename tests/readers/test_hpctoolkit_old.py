@@ -8,8 +8,8 @@ from pathlib import Path
 import hatchet
 import pandas as pd
 import pytest
+from frames import known as listed
 from readers.experiment_files import call, database, function, inlined, loop, sample, statement
-from readers.hpctoolkit_files import rows as listed
 from real import truth_of
 
 from perfkit.errors import ReadError

@@ -27,9 +27,7 @@ FULL = {"s": ("sec", "s"), "bytes": ("B", "b"), "cycles": ("cyc",)}  # HPCToolki
 every_database = pytest.mark.parametrize("name", [PING_PONG, CPU, GPU, LEO])
 
 
-@cache
-def read(path: Path) -> Profile:
-    return hpctoolkit.read(path)
+read = cache(hpctoolkit.read)
 
 
 @pytest.fixture

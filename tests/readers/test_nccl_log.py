@@ -248,9 +248,7 @@ every_test = pytest.mark.parametrize("name", TESTS)
 every_log = pytest.mark.parametrize("name", LOGS)
 
 
-@cache
-def opened(path: Path) -> Profile:
-    return nccl.read(path)
+opened = cache(nccl.read)
 
 
 @pytest.fixture

@@ -33,9 +33,7 @@ ROWS = {"KERNELS": ("KERNEL",), "COPIES": ("MEMCPY", "MEMSET"), "API_CALLS": ("R
 every_capture = pytest.mark.parametrize("name", CAPTURES)
 
 
-@cache
-def read(path: Path) -> Profile:
-    return nsys.read(path)
+read = cache(nsys.read)
 
 
 @pytest.fixture

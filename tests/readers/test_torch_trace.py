@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+from frames import known as rows
 from readers import torch_files as made
 from readers.torch_files import Write, every_form
 
@@ -255,11 +256,6 @@ def test_other_json_is_not_claimed(tmp_path: Path) -> None:
         path.write_text(json.dumps(other))
         with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
             perfkit.load(path)
-
-
-def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    cells = frame[[*columns]].astype(object)
-    return list(cells.where(cells.notna(), None).itertuples(index=False, name=None))
 
 
 def test_times_processes_and_devices_of_a_trace(tmp_path: Path) -> None:

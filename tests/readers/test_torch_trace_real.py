@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from frames import tuples as rows
 from readers import torch_real as real
 from readers.torch_real import (
     BERT_H100,
@@ -44,10 +45,6 @@ def capture(name: str, profiles: Path) -> Profile:
 @pytest.fixture
 def truth(name: str, profiles: Path) -> dict[str, Any]:
     return truth_of(profiles, "torch", name)
-
-
-def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return list(frame[[*columns]].itertuples(index=False, name=None))
 
 
 @every_trace

@@ -83,9 +83,7 @@ TRACES = [
 ROUNDED_TRUTH = {NCCL_A100, EPOCH_DECIMALS}
 
 
-@cache
-def read(path: Path) -> Profile:
-    return torch_trace.read(path)
+read = cache(torch_trace.read)
 
 
 def zero(capture: Profile, truth: dict[str, Any]) -> int:

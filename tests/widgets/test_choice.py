@@ -14,6 +14,7 @@ import pytest
 import traitlets
 import yaml
 from click.testing import CliRunner
+from counted import launches
 from frames import kernels, profile
 from readers.smi_files import moments, query
 from sampled import samples
@@ -23,7 +24,6 @@ import perfkit
 from perfkit.cli import main
 from perfkit.names.families import FAMILIES
 from perfkit.run import Run, load
-from perfkit.tables import LAUNCHES
 from perfkit.widgets import choice
 from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
 
@@ -143,24 +143,17 @@ def test_runs_without_a_timeline(tmp_path: Path) -> None:
     assert ((0,), (0, 100 * MS)) == (log.offer.gpus, log.offer.span)
     log.window = (0, MS)
     assert (0, MS) == log.selection.window
-    counted = Explorer(run_of(tmp_path, {"LAUNCHES": _launches("sgemm", "softmax")}))
+    counted = Explorer(run_of(tmp_path, {"LAUNCHES": launches({"name": "sgemm"}, {"name": "softmax"})}))
     assert {"gemm", "softmax"} == {*counted.offer.families}
     counted.families = ["gemm"]
     assert ["sgemm"] == counted.selection.launches["name"].tolist()
     counted.kernels = "softmax"
     assert counted.problem.startswith("families: no kernel is of gemm and contains 'softmax'")
-    beside = Explorer(run_of(tmp_path, tables() | {"LAUNCHES": _launches("flash_fwd_kernel")}))
+    beside = Explorer(run_of(tmp_path, tables() | {"LAUNCHES": launches({"name": "flash_fwd_kernel"})}))
     beside.kernels = "flash"  # that only the counters saw
     assert 1 == len(beside.selection.launches)
     beside.window = (0, MS)
     assert beside.selection is None
-
-
-def _launches(*names: str) -> pd.DataFrame:
-    rows = {column.name: 0 for column in LAUNCHES.columns}
-    texts = {column.name: "" for column in LAUNCHES.columns if column.dtype in ("string", "category")}
-    own = [{"launch": n, "name": name, "full_name": name} for n, name in enumerate(names)]
-    return LAUNCHES.make(pd.DataFrame([{**rows, **texts, **row} for row in own]))
 
 
 def test_ranks_are_the_profiles(tmp_path: Path) -> None:

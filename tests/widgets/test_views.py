@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels
+from frames import api_calls, collectives, copies, kernels
 from megatron import training
 from sampled import devices, samples, together
 from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
@@ -22,7 +21,6 @@ from perfkit.format import Shown as Table
 from perfkit.profile import Profile
 from perfkit.report import key_findings
 from perfkit.run import Run
-from perfkit.tables import COLLECTIVES
 from perfkit.widgets import views
 from perfkit.widgets.live import Live, Shown, bundle
 
@@ -245,10 +243,8 @@ def test_ranks_name_who_is_late(tmp_path: Path) -> None:
 
 
 def test_ranks_whose_clocks_disagree() -> None:
-    held = {"operation": "all_reduce", "bytes": 0, "dtype": None, "ranks": 2, "dur_ns": 10.0, "source": "trace"}
-    rows = [{**held, "rank": rank, "gpu": 0, "start_ns": 1000 * rank, "group": "0"} for rank in (0, 1)]
-    rest = dict.fromkeys(("algorithm", "protocol", "placement"))
-    run = recorded(COLLECTIVES=COLLECTIVES.make(pd.DataFrame([{**row, **rest} for row in rows])))
+    held = {"bytes": 0, "ranks": 2, "dur_ns": 10.0, "group": "0"}
+    run = recorded(COLLECTIVES=collectives(*({**held, "rank": rank, "start_ns": 1000 * rank} for rank in (0, 1))))
     view = still(views.ranks(chosen(run)))
     assert [] == specs(view)
     (said,) = sentences(view)

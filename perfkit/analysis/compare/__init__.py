@@ -323,14 +323,10 @@ def ledger(runs: Mapping[str, resampling.Frames], *, utilisation: Mapping[str, f
         steady = series(frames)
         step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), resampling.interval(steady, how), strict=True))
         first, last = (resampling.ratio(earlier[at], steady, how) if earlier and steady else _NONE for at in (0, -1))
-        change = dict.fromkeys(column.name for column in resampling.COMPARED)
-        row = {"place": place, "label": label, "count": sum(map(len, steady)), **step, "change_ns": None, **change}
-        if earlier and steady:
-            change = resampling.compared(last, "_ns", MATTERS)
-            row |= {
-                "change_ns": change["difference_ns"],
-                **{column.name: change[column.name] for column in resampling.COMPARED},
-            }
+        change = resampling.compared(last, "_ns", MATTERS) if earlier and steady else {}
+        row = {"place": place, "label": label, "count": sum(map(len, steady)), **step}
+        row |= {"change_ns": change.get("difference_ns")}
+        row |= {column.name: change.get(column.name) for column in resampling.COMPARED}
         row["utilisation_frac"] = used.get(label, math.nan)
         own = 1.0 if steady else math.nan  # of the first run with itself, where no step was compared
         whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))

@@ -9,7 +9,7 @@ another table raises SchemaError.
 import math
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,14 +67,6 @@ _NONE = Work("", "", None, np.nan)
 _MOST = float(1 << 63)  # FLOP or bytes: no operator does as much, so the shapes are not what was run
 
 
-class Counted(NamedTuple):
-    """Rows of OPS that count, ascending; the row of every operator's parent; WORK of the rows, in their order."""
-
-    row: Int
-    parent: Int
-    work: pd.DataFrame
-
-
 GPU_TIME = Table(
     "GPU_TIME",
     "a kernel, or all kernels that an operator itself launched",
@@ -114,11 +106,11 @@ def operators(ops: pd.DataFrame) -> pd.DataFrame:
     other that computes; copies and the like that a counted one calls are part of it. Where `concrete` was not recorded
     convolutions have no model, and no mask is known to be causal. FLOP and bytes are exact below 2**53.
     """
-    return WORK.make(counted(ops).work)
+    return WORK.make(counted(ops)[2])
 
 
-def counted(ops: pd.DataFrame) -> Counted:
-    """Return what `operators` does, with the rows of OPS it is about."""
+def counted(ops: pd.DataFrame) -> tuple[Int, Int, pd.DataFrame]:
+    """Return the rows of OPS that count, ascending, the row of every operator's parent, and WORK of the former."""
     named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
     distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
     work = pd.DataFrame([_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields)
@@ -138,7 +130,7 @@ def counted(ops: pd.DataFrame) -> Counted:
     work["dtype"] = work["dtype"].mask(work["dtype"] == "")
     work = work.astype({"model": "category", "dtype": "category", "flops": "float64", "bytes": "float64"})
     figures = work.take(group[np.searchsorted(named, row)]).set_axis(row)
-    return Counted(row, parent, ops[["rank", "op", "name"]].take(row).set_axis(row).join(figures))
+    return row, parent, ops[["rank", "op", "name"]].take(row).set_axis(row).join(figures)
 
 
 def _work(row: dict[Hashable, Any]) -> Work | None:
@@ -170,8 +162,7 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 
     Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
     """
-    with_model = counted(ops)
-    work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
+    work, gpu_ns = spent(ops, gpu_time)
     names, group = numbered(work, ["rank", "name", "model", "dtype"])
     timed = gpu_ns > 0
     of = group[timed]
@@ -199,8 +190,7 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     its kernels; `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`,
     `bytes_frac` float64, these over `gpu_ns`, 0..1, NaN where that is 0.
     """
-    with_model = counted(ops)
-    work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
+    work, gpu_ns = spent(ops, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
     table = pd.DataFrame({"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
     timed = gpu_ns > 0
@@ -213,19 +203,20 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def spent(ops: pd.DataFrame, with_model: Counted, gpu_time: pd.DataFrame) -> Int:
-    """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
+def spent(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> tuple[pd.DataFrame, Int]:
+    """Return WORK, and the time of the kernels launched in each of its operators, or in those they call, ns."""
+    row, parent, work = counted(ops)
     of_kernels = GPU_TIME.check(gpu_time)
     launching = rows_of(ops, of_kernels["rank"].to_numpy(np.int64), of_kernels["op"].to_numpy())
     own = sums(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
     place = np.full(len(ops), -1)
-    place[with_model.row] = np.arange(len(with_model.row))
+    place[row] = np.arange(len(row))
     launched = np.flatnonzero(own)
-    time = np.zeros(len(with_model.row), np.int64)
-    for who, at in enclosing(with_model.parent, launched):
+    time = np.zeros(len(row), np.int64)
+    for who, at in enclosing(parent, launched):
         here = place[at] >= 0
         np.add.at(time, place[at[here]], own[launched[who[here]]])
-    return time
+    return work, time
 
 
 def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
@@ -244,7 +235,7 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     row = rows_of(ops, kernels["rank"].to_numpy(np.int64), kernels["op"].to_numpy(np.int64))
     time = sums(kernels["gpu_ns"].to_numpy()[row >= 0], row[row >= 0], len(ops))
     launching = unique(row[row >= 0])
-    work = counted(ops).work
+    _, _, work = counted(ops)
     single = np.isin(launching, work.index[work["model"] == "elementwise"])
     distinct, group = numbered(ops[_ARGUMENTS].take(launching), _ARGUMENTS)
     traffic = []  # the tensors that an operator on single elements reads, and the one that it writes

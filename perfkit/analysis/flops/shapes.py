@@ -31,31 +31,16 @@ flash_attn_interface.py.
 import json
 import math
 import re
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
-# Type as C++ spells it, its usual name, and bytes per element.
-TYPES = {
-    "double": ("fp64", 8),
-    "float": ("fp32", 4),
-    "c10::Half": ("fp16", 2),
-    "c10::BFloat16": ("bf16", 2),
-    "c10::Float8_e4m3fn": ("fp8", 1),
-    "c10::Float8_e4m3fnuz": ("fp8", 1),
-    "c10::Float8_e5m2": ("fp8", 1),
-    "c10::Float8_e5m2fnuz": ("fp8", 1),
-    "c10::complex<float>": ("complex64", 8),
-    "c10::complex<double>": ("complex128", 16),
-    "long": ("int64", 8),
-    "long int": ("int64", 8),
-    "int": ("int32", 4),
-    "short": ("int16", 2),
-    "short int": ("int16", 2),
-    "signed char": ("int8", 1),
-    "unsigned char": ("uint8", 1),
-    "bool": ("bool", 1),
-}
+with Path(__file__).with_name("operators.toml").open("rb") as _file:
+    _LISTED = tomllib.load(_file)
+TYPES: dict[str, tuple[str, int]] = _LISTED["types"]
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8")
 LONGEST = 20_000  # characters; the profiler cuts lists far shorter than this
 LARGEST = 1 << 53  # elements: more than any memory holds, and exact as a float64
@@ -136,7 +121,7 @@ class Form(NamedTuple):
     query: int = 0
     heads_last: bool = False
     lengths: int | None = None
-    windows: tuple[int, ...] = ()
+    windows: Sequence[int] = ()
 
     @property
     def backward(self) -> bool:
@@ -144,24 +129,7 @@ class Form(NamedTuple):
         return self.query == 1
 
 
-FORMS = {
-    "aten::scaled_dot_product_attention": Form(causal=5),
-    "aten::_scaled_dot_product_flash_attention": Form(causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Form(causal=4),
-    "aten::_scaled_dot_product_efficient_attention": Form(causal=6),
-    "aten::_scaled_dot_product_cudnn_attention": Form(causal=6),
-    "aten::_cudnn_attention_forward": Form(causal=10, lengths=4),
-    "aten::_flash_attention_forward": Form(causal=8, heads_last=True, lengths=3, windows=(11, 12)),
-    "aten::_efficient_attention_forward": Form(causal=9, heads_last=True, lengths=4, windows=(13,)),
-    "flash_attn::_flash_attn_forward": Form(causal=5, heads_last=True, windows=(6, 7)),
-    "aten::_scaled_dot_product_flash_attention_backward": Form(causal=11, query=1, lengths=6),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Form(causal=7, query=1),
-    "aten::_scaled_dot_product_efficient_attention_backward": Form(causal=11, query=1),
-    "aten::_scaled_dot_product_cudnn_attention_backward": Form(causal=14, query=1, lengths=9),
-    "aten::_flash_attention_backward": Form(causal=11, query=1, heads_last=True, lengths=6, windows=(15, 16)),
-    "aten::_efficient_attention_backward": Form(causal=14, query=1, heads_last=True, lengths=6, windows=(18,)),
-    "flash_attn::_flash_attn_backward": Form(causal=11, query=1, heads_last=True, windows=(12, 13)),
-}
+FORMS = {name: Form(**at) for name, at in _LISTED["attention"].items()}
 
 
 class Places(NamedTuple):
@@ -175,13 +143,7 @@ class Places(NamedTuple):
     output_padding: int | None = None
 
 
-PLACES = {
-    "aten::convolution": Places(stride=3, padding=4, dilation=5, groups=8, transposed=6, output_padding=7),
-    "aten::_convolution": Places(stride=3, padding=4, dilation=5, groups=8, transposed=6, output_padding=7),
-    "aten::cudnn_convolution": Places(stride=3, padding=2, dilation=4, groups=5),
-    "aten::miopen_convolution": Places(stride=4, padding=3, dilation=5, groups=6),
-    "aten::mkldnn_convolution": Places(stride=4, padding=3, dilation=5, groups=6),
-}
+PLACES = {name: Places(**at) for name, at in _LISTED["convolution"].items()}
 
 
 def stored(elements: int, dtype: str) -> float:

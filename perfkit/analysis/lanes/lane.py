@@ -11,7 +11,6 @@ directions of COPIES.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -56,8 +55,8 @@ class Columns(NamedTuple):
         return Columns(self.start[rows], self.dur[rows], self.work[rows], self.row[rows])
 
 
-class Lane(ABC):
-    """Operations in order of their start, counted and summed up per work and block."""
+class Lane:
+    """Operations in order of their start, counted and summed up per work and block; each ends before the next."""
 
     def __init__(self, key: Key, operations: Columns, works: int) -> None:
         self.key, self.operations = key, operations
@@ -70,21 +69,24 @@ class Lane(ABC):
             self._sums[number + 1] = sums_before
             self._add(self._sums[number + 1], number * self._block, (number + 1) * self._block)
 
-    @abstractmethod
     def _since(self, time: int, last: int) -> int:
         """Return a row before `last` before which all operations have ended at a time."""
+        return max(last - 1, 0)
 
-    @abstractmethod
     def _latest(self, rows: Int) -> Int:
         """Return the latest ends of the rows."""
+        return self._end(rows)
 
-    @abstractmethod
     def _grown(self) -> Numbers:
         """Return how far each operation's latest end is beyond its start and the latest end before it, ns."""
+        return self.operations.dur
 
-    @abstractmethod
     def _masked(self, at: Int, edges: Int, mask: Bool) -> tuple[Int, Int]:
         """Return, of the works of the mask, what `busy` adds up."""
+        _, dur, work, _ = self.operations
+        added = [sums(dur[rows] * mask.take(work[rows]), at[bins]) for rows, bins in parts(at)]
+        before = np.maximum(at - 1, 0)
+        return np.concatenate(added), np.where(mask[work[before]], self._end(before), edges)
 
     def busy(self, edges: Int, mask: Bool | None) -> Int:
         """Return the time (ns) in each bin in which an operation of a work of the mask runs; the last are kept."""
@@ -150,25 +152,6 @@ class Lane(ABC):
 
     def _end(self, rows: Int | slice) -> Int:
         return np.asarray(self.operations.start[rows] + self.operations.dur[rows], np.int64)
-
-
-class Serial(Lane):
-    """Operations of which each ends before the next one starts."""
-
-    def _since(self, time: int, last: int) -> int:
-        return max(last - 1, 0)
-
-    def _latest(self, rows: Int) -> Int:
-        return self._end(rows)
-
-    def _grown(self) -> Numbers:
-        return self.operations.dur
-
-    def _masked(self, at: Int, edges: Int, mask: Bool) -> tuple[Int, Int]:
-        _, dur, work, _ = self.operations
-        added = [sums(dur[rows] * mask.take(work[rows]), at[bins]) for rows, bins in parts(at)]
-        before = np.maximum(at - 1, 0)
-        return np.concatenate(added), np.where(mask[work[before]], self._end(before), edges)
 
 
 class Tangled(Lane):
@@ -379,12 +362,12 @@ def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
     if overlaps.any():  # all that start before all earlier ones have ended
         overlaps = columns.start[1:] < np.maximum.accumulate(end)[:-1]
     if not overlaps.any():
-        yield from [Serial(key, columns, works)] if len(columns.dur) else []
+        yield from [Lane(key, columns, works)] if len(columns.dur) else []
         return
     tangled = np.append(False, overlaps) | np.append(overlaps, False)
     yield Tangled(key, columns.taken(np.flatnonzero(tangled)), works)
     if not tangled.all():
-        yield Serial(key, columns.taken(np.flatnonzero(~tangled)), works)
+        yield Lane(key, columns.taken(np.flatnonzero(~tangled)), works)
 
 
 def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:

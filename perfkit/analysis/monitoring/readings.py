@@ -287,7 +287,8 @@ def _limited(
 
     power, enforced = recorded("power_w", "power_limit_w")
     yield power, enforced, "power", "recorded limit"
-    yield power, _of_device(power, devices, _tdp), "power", SHEET
+    rated = _of_device(power, devices, lambda device: getattr(hardware.peaks(str(device["name"])), "tdp_w", None))
+    yield power, rated, "power", SHEET
     used, whole = recorded("memory_used_bytes", "memory_total_bytes")
     yield used, whole, "memory", "recorded total"
     free, reserved = (as_of(readings(samples, m), used) for m in ("memory_free_bytes", "driver_reserved_bytes"))
@@ -303,11 +304,6 @@ def _of_device(found: Readings, devices: pd.DataFrame, limit: Callable[[pd.Serie
     known = {(device["rank"], device["gpu"]): limit(device) for _, device in devices.iterrows()}
     each = [known.get(place) for place in zip(*(found.series[key] for key in DEVICE), strict=True)]
     return pd.to_numeric(pd.Series(each, dtype=object)).to_numpy("float64", na_value=np.nan)[found.row_series]
-
-
-def _tdp(device: pd.Series) -> float | None:
-    sheet = hardware.peaks(str(device["name"]))
-    return None if sheet is None else sheet.tdp_w
 
 
 def _figures(found: Readings, limit: Float, quantity: str) -> pd.DataFrame:

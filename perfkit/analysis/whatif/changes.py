@@ -9,9 +9,10 @@ waited for a moved copy waits for what came before it; in HIGH, for a copy to th
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,8 +28,29 @@ COPY_MEASURES = ("faster", "overlapped", "removed")
 DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown", "")
 
 
+class _Checked:
+    """What all changes are checked for: numbers of 0 and up, patterns, and words that are legal, by field."""
+
+    LEGAL: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for name, legal in self.LEGAL.items():
+            if (word := getattr(self, name)) not in legal:
+                raise ValueError(f"{name}: {word!r} is not one of {', '.join(legal)}")
+        for name in ("factor", "at_most", "at_most_gap_ns", "workers"):
+            number = getattr(self, name, 0)
+            if not (math.isfinite(number) and number >= 0):
+                raise ValueError(f"{name}: {number} is not 0 or more")
+        pattern = getattr(self, "pattern", "")
+        try:
+            re.compile(pattern)
+        except re.error as e:
+            raise ValueError(f"pattern: {pattern!r} is not a regular expression: {e}") from e
+
+
 @dataclass(frozen=True)
-class Kernels:
+class Kernels(_Checked):
     """The time of kernels x factor: those whose full name matches, of the family, and among the rows of KERNELS.
 
     `factor` is 0 and up; `family` is one of `perfkit.names.FAMILIES`, or empty for all; `rows` are positions, all when
@@ -41,32 +63,27 @@ class Kernels:
     rows: NDArray[np.integer] | Sequence[int] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        _check_number("factor", self.factor)
-        _check_pattern(self.pattern)
+        super().__post_init__()
         if self.family and self.family not in FAMILIES:
             raise ValueError(f"family: {self.family!r} is not one of {', '.join(FAMILIES)}")
 
 
 @dataclass(frozen=True)
-class Copies:
+class Copies(_Checked):
     """Copies of a direction x factor; "overlapped": on a stream of their own with calls that do not wait; or "removed".
 
     `measure` is one of COPY_MEASURES; `factor` is 0 and up; `direction` is as in COPIES, or empty for all; memsets are
     no copies unless named.
     """
 
+    LEGAL = MappingProxyType({"measure": COPY_MEASURES, "direction": DIRECTIONS})
     measure: str = "faster"
     factor: float = 1.0
     direction: str = ""
 
-    def __post_init__(self) -> None:
-        _check_one_of("measure", self.measure, COPY_MEASURES)
-        _check_one_of("direction", self.direction, DIRECTIONS)
-        _check_number("factor", self.factor)
-
 
 @dataclass(frozen=True)
-class Launches:
+class Launches(_Checked):
     """Launches that follow each other on a thread become one: its call, and the CPU's work before it, remain.
 
     A call that waits for the GPU or reserves memory, another kernel or copy, and more than `at_most_gap_ns` of work
@@ -75,20 +92,15 @@ class Launches:
     "fused" makes one kernel of them, as long as they were together. `pattern` is of the full name of the kernels.
     """
 
+    LEGAL = MappingProxyType({"measure": ("fused", "graph")})
     measure: str = "graph"
     pattern: str = ""
     at_most: int = 0
     at_most_gap_ns: int = 1_000_000
 
-    def __post_init__(self) -> None:
-        _check_one_of("measure", self.measure, ("fused", "graph"))
-        _check_pattern(self.pattern)
-        _check_number("at_most", self.at_most)
-        _check_number("at_most_gap_ns", self.at_most_gap_ns)
-
 
 @dataclass(frozen=True)
-class Host:
+class Host(_Checked):
     """The CPU's work between calls x factor inside ranges whose name matches, or all of it for an empty pattern.
 
     `factor` is 0 and up. Calls keep their time. `pattern` is of names in RANGES, by default those of data loading.
@@ -100,50 +112,22 @@ class Host:
     pattern: str = DATA_LOADING.pattern
     workers: int = 0
 
-    def __post_init__(self) -> None:
-        _check_number("factor", self.factor)
-        _check_pattern(self.pattern)
-        _check_number("workers", self.workers)
-
 
 @dataclass(frozen=True)
-class Synchronisations:
+class Synchronisations(_Checked):
     """Calls that wait for the GPU, and whose name matches, are gone; copies that wait keep waiting (see `Copies`)."""
 
     pattern: str = ""
 
-    def __post_init__(self) -> None:
-        _check_pattern(self.pattern)
-
 
 @dataclass(frozen=True)
-class Communication:
+class Communication(_Checked):
     """Communication x factor runs on a stream of its own, after what it communicates; no kernel waits for it."""
 
     factor: float = 1.0
 
-    def __post_init__(self) -> None:
-        _check_number("factor", self.factor)
-
 
 Change = Kernels | Copies | Launches | Host | Synchronisations | Communication
-
-
-def _check_number(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name}: {value} is not 0 or more")
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as e:
-        raise ValueError(f"pattern: {pattern!r} is not a regular expression: {e}") from e
-
-
-def _check_one_of(name: str, value: str, legal: tuple[str, ...]) -> None:
-    if value not in legal:
-        raise ValueError(f"{name}: {value!r} is not one of {', '.join(legal)}")
 
 
 class Tables(NamedTuple):

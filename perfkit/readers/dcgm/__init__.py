@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from perfkit.errors import ReadError
 from perfkit.format import number, printable, several
 from perfkit.profile import Missing, Profile, node_of
+from perfkit.readers import text
 from perfkit.readers.dcgm import fields, forms
 from perfkit.readers.text import by_number, capture_table, content, devices_table, head, put, samples_table
 
@@ -57,15 +58,10 @@ ASKED = (
     (("power_limit_w",), "Which power limit did each GPU have?"),
     (("throttled_power_frac", "power_violation_ns"), "Was the clock lowered?"),
 )
-TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
-EXACT = 2.0**53  # up to here every whole number is a float64
 # dcgm_structs.h: a blank value, and not found, not supported, no permission above it.
 BLANKS = [*range(2147483632, 2147483636), *range(140737488355328, 140737488355332)]
 BLANK_INT64 = 9223372036854775792.0
 OVERSHOOT = 1.1  # a ratio of two counters that are not read at the same time: NVIDIA/DCGM issue 152
-# Bits of the event reasons (dcgm_fields.h, the same as nvml.h). A hardware slowdown has its cause in another bit, and
-# is another reason than power and heat where it has none.
-IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
 Points = tuple[NDArray[np.int64], fields.Values]
 
 # Asking a Prometheus server
@@ -169,11 +165,11 @@ def samples(series: Sequence[fields.Series], rank: dict[str, int], notes: list[s
 def _in_time(series: Sequence[fields.Series], notes: list[str]) -> Sequence[fields.Series]:
     """Leave out points without a time, and those more than ten years from most others: their clock was not set."""
     ends = [(int(s.times_ns.min()), int(s.times_ns.max())) for s in series if len(s.times_ns)]
-    if not ends or max(last for _, last in ends) - min(first for first, _ in ends) <= TEN_YEARS_NS:
+    if not ends or max(last for _, last in ends) - min(first for first, _ in ends) <= text.TEN_YEARS_NS:
         return series
     times = np.concatenate([s.times_ns for s in series])
     usual = int(np.median(times[times != fields.NEVER])) if (times != fields.NEVER).any() else 0
-    inside = (times != fields.NEVER) & (np.abs(times - usual) <= TEN_YEARS_NS)
+    inside = (times != fields.NEVER) & (np.abs(times - usual) <= text.TEN_YEARS_NS)
     left = int((~inside).sum())
     notes.append(f"values without a time, or more than ten years before or after most others, are left out ({left})")
     parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
@@ -217,7 +213,7 @@ def devices(listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str
         "gpu": [gpu for _, gpu in named],
         "name": [device.name for device in named.values()],
         "compute_capability": [device.compute_capability for device in named.values()],
-        "memory_bytes": pd.array([round(size) if abs(size) < EXACT else None for size in sizes], dtype="Int64"),
+        "memory_bytes": pd.array([round(size) if abs(size) < text.EXACT else None for size in sizes], dtype="Int64"),
         "clock_hz": [first.get((*key, "sm_max_clock_hz"), np.nan) for key in named],
     }
     return devices_table(columns, len(named))
@@ -261,17 +257,11 @@ def _within(values: fields.Values, most: float, field: fields.Field) -> tuple[fi
 
 
 def reasons(values: fields.Values) -> dict[str, fields.Values]:
-    """Return the metrics that a mask of event reasons says, each 1 or 0."""
-    is_mask = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
-    mask = np.where(is_mask, values, 0).astype(np.int64)
-    other = mask & ~(IDLE | POWER | THERMAL) & np.where(mask & HARDWARE_CAUSES != 0, ~HARDWARE, -1)
-    bits_of = {
-        "throttled_power_frac": mask & POWER,
-        "throttled_thermal_frac": mask & THERMAL,
-        "throttled_other_frac": other,
-        "idle_frac": mask & IDLE,
-    }
-    return {metric: np.where(is_mask, (bits != 0).astype(np.float64), np.nan) for metric, bits in bits_of.items()}
+    """Return the metrics that a mask of event reasons says, each 1 or 0; its bits are NVML's (dcgm_fields.h)."""
+    is_mask = (
+        (values >= 0) & (values < text.EXACT) & (np.floor(values) == values)
+    )  # False for NaN and for what is no mask
+    return text.lowered(np.where(is_mask, values, 0).astype(np.int64), np.where(is_mask, text.EVERY, 0))
 
 
 class Server:

@@ -44,7 +44,6 @@ Values = NDArray[np.float64]
 
 DIGITS = 4  # of the number of a GPU on its node
 NEVER = np.iinfo(np.int64).min  # stands for a time that is none
-LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
 
 
 class Field(NamedTuple):

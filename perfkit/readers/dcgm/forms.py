@@ -27,7 +27,7 @@ from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.dcgm import fields
 from perfkit.readers.dcgm.fields import unknown
-from perfkit.readers.text import CUT, content, line_of
+from perfkit.readers.text import CUT, LATEST_NS, content, line_of
 
 BINARY = re.compile(r"[\x00-\x08\x0e-\x1f]")
 EOF = "# EOF"  # OpenMetrics may end in this without an end of line
@@ -320,7 +320,7 @@ def _exposed(lines: Sequence[Found], unit: int) -> list[fields.Raw]:
 
 def _nanoseconds(time: str, unit: int) -> int:
     """Return a time exactly as written, `NEVER` for one that is no wall clock."""
-    return int(Decimal(time) * unit) if abs(float(time)) * unit < fields.LATEST_NS else fields.NEVER
+    return int(Decimal(time) * unit) if abs(float(time)) * unit < LATEST_NS else fields.NEVER
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -411,6 +411,6 @@ def _answered(path: Path, result: Result) -> fields.Raw:
         wrong = printable(points[values.index(None)][1], 30)
         raise ReadError(f"{path}: a value of a series is no number ({wrong!r}). Ask the server for it again.")
     ms = np.rint(np.array([time for time, _ in points], dtype=np.float64) * 1000)
-    dated = np.abs(ms) < fields.LATEST_NS / MS_NS  # False for NaN
+    dated = np.abs(ms) < LATEST_NS / MS_NS  # False for NaN
     times = np.where(dated, np.where(dated, ms, 0).astype(np.int64) * MS_NS, fields.NEVER)
     return fields.Raw(result.metric["__name__"], result.metric, times, np.array(values, dtype=np.float64))

@@ -24,7 +24,7 @@ from perfkit.readers.nvidia_smi import fields
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
 from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
-from perfkit.readers.text import capture_table, devices_table, head, nullable, samples_table, utf8
+from perfkit.readers.text import EXACT, TEN_YEARS_NS, capture_table, devices_table, head, nullable, samples_table, utf8
 
 VERSION = 3
 KIND = "monitor"
@@ -36,8 +36,6 @@ HEADLESS = re.compile(r"(?:\d+, )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
 
 Values = dict[str, NDArray[np.float64]]
 
-EXACT = 2.0**53  # up to here every whole number is a float64
-TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
 FAR = 10  # usual distances between rows; where two lie further apart, rows may be missing
 MANY = 10  # distances, at least, that make one of them usual
 INVENTORY = "nvidia-smi -q -x -f gpus.xml"

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
-from perfkit.readers.text import csv_rows
+from perfkit.readers.text import EVERY, HARDWARE, HARDWARE_CAUSES, OTHER, THROTTLING, csv_rows, lowered
 
 QUERY = (
     "nvidia-smi --query-gpu=timestamp,index,name,driver_version,utilization.gpu,utilization.memory,"
@@ -77,11 +77,7 @@ BITS = {
     "display_clocks_setting": 0x100,
 }
 PREFIXES = ("clocks_event_reasons.", "clocks_throttle_reasons.")
-IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
-OTHER = ~(IDLE | POWER | THERMAL)
-THROTTLING = {"throttled_power_frac": POWER, "throttled_thermal_frac": THERMAL, "throttled_other_frac": OTHER}
 STATES = {"Active": 1, "Not Active": 0}
-EVERY = -1  # every bit, as a mask
 
 IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 NAMED = ("name", "gpu_name")
@@ -194,7 +190,8 @@ def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.floa
             return {}, []
         active, recorded = _from_singles({BITS[reason]: (name, columns[name]) for reason, name in single.items()})
         asked = sum({BITS[reason] for reason in single})
-    return _throttling_metrics(active, recorded), _partly(asked)
+    metrics = lowered(active, recorded)
+    return {metric: values for metric, values in metrics.items() if not np.isnan(values).all()}, _partly(asked)
 
 
 def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -228,18 +225,6 @@ def _from_singles(columns: Mapping[int, tuple[str, Column]]) -> tuple[NDArray[np
         recorded |= np.where(state >= 0, bit, 0)
     denied = (recorded & HARDWARE != 0) & (active & HARDWARE == 0)
     return active, recorded | np.where(denied, HARDWARE_CAUSES, 0)
-
-
-def _throttling_metrics(active: NDArray[np.int64], recorded: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    explained = active & HARDWARE_CAUSES != 0
-    unexplained = (active & HARDWARE != 0) & ~explained & (recorded & HARDWARE_CAUSES != HARDWARE_CAUSES)
-    active = np.where(explained, active & ~HARDWARE, active)
-    made = {"idle_frac": np.where(recorded & IDLE != 0, (active & IDLE != 0).astype(float), np.nan)}
-    for metric, bits in THROTTLING.items():
-        denied = (active & bits == 0) & (unexplained if bits != OTHER else False)
-        value = np.where(denied, np.nan, (active & bits != 0).astype(float))
-        made[metric] = np.where(recorded & bits != 0, value, np.nan)
-    return {metric: values for metric, values in made.items() if not np.isnan(values).all()}
 
 
 def _partly(asked: int) -> list[str]:

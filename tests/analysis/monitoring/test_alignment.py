@@ -7,6 +7,7 @@ import pytest
 from analysis.spans import span
 from frames import kernels, tuples
 from sampled import samples, together
+from sampled import together as both
 
 from perfkit.analysis.monitoring.alignment import bins, clock_under_kernels
 from perfkit.errors import PerfkitError
@@ -52,10 +53,6 @@ FIGURES = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
 def sampled_at(*readings: tuple[int, float], metric: str = "power_w", gpu: int = 0, rank: int = 0) -> pd.DataFrame:
     frame = pd.DataFrame(readings, columns=["time_ns", "value"], dtype=float).astype({"time_ns": "int64"})
     return SAMPLES.make(frame.assign(metric=metric, gpu=gpu, rank=rank))
-
-
-def both(*tables: pd.DataFrame) -> pd.DataFrame:
-    return SAMPLES.make(pd.concat(tables))
 
 
 @pytest.mark.parametrize(
