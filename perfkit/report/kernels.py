@@ -1,4 +1,4 @@
-"""What runs a report's notebooks: on Linux children of a process that has imported what they need, else kernels."""
+"""The processes that run a report's notebooks: on Linux children of one that has imported what they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import Any, TextIO
+from typing import IO, Any, cast
 
 import nbformat
 from IPython.core.displayhook import DisplayHook
@@ -41,6 +41,14 @@ path = [entry for entry in sys.path if entry]
 sys.path[:] = sys.argv[3:]
 from perfkit.report.kernels import serve
 serve([*map(int, sys.argv[1].split())], sys.argv[2].split(), path)
+"""
+# The program of a process for the cells of one notebook, where none can be forked.
+ALONE = """
+import sys
+path = [entry for entry in sys.path if entry]
+sys.path[:] = sys.argv[1:]
+from perfkit.report.kernels import alone
+alone(path)
 """
 
 
@@ -75,7 +83,8 @@ class Server:
     def fork(self, name: str) -> Child | None:
         """Return a new process for the cells of one of the notebooks; None if none can be forked."""
         pid = self.ask({"notebook": [*self._of].index(name)})
-        return Child(pid, self._ending, self._of[name]) if pid else None
+        lines = self._of[name]
+        return Child(Forked(pid, self._ending), lines, lines) if pid else None
 
     def _ending(self, pid: int) -> int | None:
         """Return how a child ended; None while it runs. With the server its children end."""
@@ -85,7 +94,7 @@ class Server:
     def ask(self, request: dict[str, Any]) -> int | None:
         """Return the answer to a request, see `serve`; None as well if the server has ended."""
         with self._lock:
-            answer = "" if self._lines.closed else _asked(self._lines, request)
+            answer = "" if self._lines.closed else _asked(self._lines, self._lines, request)
         return json.loads(answer) if answer else None
 
     def end(self) -> None:
@@ -96,12 +105,12 @@ class Server:
             self._lines.close()
 
 
-def _asked(lines: TextIO, request: Any) -> str:
+def _asked(requests: IO[str], answers: IO[str], request: Any) -> str:
     """Return the line that answers a request; empty if nobody is there."""
     try:
-        lines.write(json.dumps(request) + "\n")
-        lines.flush()
-        return lines.readline()
+        requests.write(json.dumps(request) + "\n")
+        requests.flush()
+        return answers.readline()
     except OSError:
         return ""
 
@@ -127,24 +136,27 @@ class Forked:
             time.sleep(0.005)
         return status
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Kill the process if it runs."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
 
-class Child(Forked):
-    """A process that runs the cells of one notebook."""
+class Child:
+    """A process that runs the cells of one notebook, and the streams of its requests and answers."""
 
-    def __init__(self, pid: int, ending: Callable[[int], int | None], lines: TextIO) -> None:
-        super().__init__(pid, ending)
-        self._lines = lines
+    def __init__(self, process: Process, requests: IO[str], answers: IO[str]) -> None:
+        self.process, self._requests, self._answers = process, requests, answers
 
     def run(self, cell: nbformat.NotebookNode) -> bool:
         """Run a cell of code and give it its outputs; return whether it raised nothing."""
-        answer = _asked(self._lines, cell.source)
+        answer = _asked(self._requests, self._answers, cell.source)
         if not answer:
-            self.wait()
+            self.process.wait()
             raise Died
         done = json.loads(answer)
         cell.execution_count, cell.outputs = done["count"], [*map(nbformat.from_dict, done["outputs"])]
@@ -152,9 +164,10 @@ class Child(Forked):
 
     def close(self) -> None:
         """Let the process end, and wait until it has."""
-        with suppress(OSError):
-            self._lines.close()
-        self.wait()
+        for stream in (self._requests, self._answers):
+            with suppress(OSError):
+                stream.close()
+        self.process.wait()
 
 
 def _served(theirs: list[int], ours: Iterable[socket.socket], modules: Iterable[str]) -> int | None:
@@ -218,7 +231,8 @@ def serve(sockets: list[int], modules: Iterable[str], path: list[str]) -> None:
                 other.close()  # its end is told by all copies of the socket
         LIBC.prctl(DEATH_SIGNAL, signal.SIGKILL)  # type: ignore[union-attr]  # there is one where processes fork
         if os.getppid() == server:
-            _run(notebook)
+            with notebook.makefile("rw", encoding="ascii") as lines:
+                _run(lines, lines)
         status = 0
     finally:
         if status:
@@ -257,18 +271,25 @@ def _ending(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _run(notebook: socket.socket) -> None:
-    """Run the cells that come from a socket, a line each, and answer with their outputs until no more come."""
+def alone(path: list[str]) -> None:
+    """Run the cells that come from standard input, and answer on standard output; for `Kernels`."""
+    sys.path[:] = path
+    requests, sys.stdin = sys.stdin, open(os.devnull, encoding="ascii")  # noqa: SIM115  while the process lasts
+    with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
+        _run(requests, answers)
+
+
+def _run(requests: IO[str], answers: IO[str]) -> None:
+    """Run cells, a line each, and answer with their outputs until no more come."""
     shell = Shell.instance(config=Config(HistoryManager={"enabled": False}, InteractiveShell={"warn_venv": False}))
     os.dup2(2, 1)  # what libraries write beside Python is no part of what the command prints
     sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
-    with notebook, notebook.makefile("rw", encoding="ascii") as lines:
-        for code in map(json.loads, lines):
-            count = shell.execution_count
-            succeeded = shell.run_cell(code, store_history=True).success  # type: ignore[no-untyped-call]
-            lines.write(json.dumps({"count": count, "succeeded": succeeded, "outputs": _OUTPUTS}) + "\n")
-            lines.flush()
-            _OUTPUTS.clear()
+    for code in map(json.loads, requests):
+        count = shell.execution_count
+        succeeded = shell.run_cell(code, store_history=True).success  # type: ignore[no-untyped-call]
+        answers.write(json.dumps({"count": count, "succeeded": succeeded, "outputs": _OUTPUTS}) + "\n")
+        answers.flush()
+        _OUTPUTS.clear()
 
 
 _OUTPUTS: list[dict[str, Any]] = []  # of the cell that runs
@@ -329,7 +350,7 @@ class Shell(InteractiveShell):
         _OUTPUTS.append(error)
 
 
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[Any] | Forked
 
 
 class Kernels:
@@ -341,39 +362,18 @@ class Kernels:
         self._is_over = False
         self._server = Server(names, modules, runs) if sys.platform == "linux" else None
 
-    def child(self, notebook: str) -> Child | None:
-        """Return a new process for the cells of a notebook, None where none can be forked."""
+    def child(self, notebook: str) -> Child:
+        """Return a new process for the cells of a notebook; OSError if none can start."""
         child = self._server.fork(notebook) if self._server else None
-        self._add(notebook, child)
-        return child
-
-    def manager(self, notebook: str) -> type:
-        """Return a class that starts the kernel of a notebook and adds its process."""
-        from jupyter_client.asynchronous.client import AsyncKernelClient
-        from jupyter_client.manager import AsyncKernelManager
-
-        class Client(AsyncKernelClient):
-            def start_channels(self, *channels: bool, **named: bool) -> None:
-                """Start all but the heartbeat: its thread may wait for ever for a kernel that is ending."""
-                super().start_channels(*channels, **{**named, "hb": False})
-
-        add = self._add
-
-        class Manager(AsyncKernelManager):
-            async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
-                self.client_factory = Client
-                await super().start_kernel(**options)
-                add(notebook, getattr(self.provisioner, "process", None))
-
-        return Manager
-
-    def _add(self, notebook: str, process: Process | None) -> None:
-        if process is None:  # a kernel on another machine
-            return
+        if child is None:
+            argv, pipe = [sys.executable, "-c", ALONE, *sys.path], subprocess.PIPE
+            process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, encoding="ascii", start_new_session=True)
+            child = Child(process, cast("IO[str]", process.stdin), cast("IO[str]", process.stdout))
         with self._lock:
-            self._processes[notebook] = process
+            self._processes[notebook] = child.process
             if self._is_over:
-                end(process)
+                end(child.process)
+        return child
 
     def end(self) -> None:
         """End all kernels with their children, and kernels that are yet to start."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -47,7 +45,6 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
 }
 START = "start"  # leads to the others; a page for a person, no part of a report
 LONGEST = 4000  # characters of an error's message
-QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
 _IMPORTED = re.compile(r"^from perfkit import (\w+(?:, *\w+)*)$", re.MULTILINE)
 
 
@@ -137,8 +134,6 @@ def execute(
         try:
             return _executed(name, parameters, kernels)
         finally:
-            with suppress(RuntimeError):  # papermill made no loop of events in this thread, or needs it no more
-                asyncio.get_event_loop().close()  # the collector would complain of parts that it closed before
             done(name)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
@@ -155,37 +150,28 @@ def execute(
 
 def _executed(name: str, parameters: dict[str, Any], kernels: Kernels) -> Executed:
     import papermill
-    from jupyter_client.kernelspec import NoSuchKernel
-    from nbclient.exceptions import DeadKernelError
-    from zmq import ZMQError
 
     logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
-    child = kernels.child(name)
-    kernel = {
-        "extra_arguments": QUIET,
-        "kernel_manager_class": kernels.manager(name),
-        "shell_timeout_interval": 1,  # s between two looks whether the kernel lives
-    }
+    try:
+        child = kernels.child(name)
+    except OSError as e:
+        return Failure("the kernel did not start", str(e))
     try:
         executed: nbformat.NotebookNode = papermill.execute_notebook(
             folder() / f"{name}.ipynb",
             None,  # written when the report is: a full disk is the report's problem, not the notebook's
             _accepted(name, parameters),
+            engine_name=engine(),
             progress_bar=False,
             cwd=os.getcwd(),
-            **({"engine_name": engine(), "child": child} if child else kernel),
+            child=child,
         )
     except papermill.PapermillExecutionError as e:
         return Failure(e.ename, elided(e.evalue, LONGEST), e.source)
-    except (Died, DeadKernelError):
+    except Died:
         return Failure("the kernel died", kernels.ending(name))
-    except NoSuchKernel as e:
-        return Failure("no kernel", f"Jupyter knows no kernel named {e.name!r}; add it with `pip install ipykernel`")
-    except (RuntimeError, OSError, ZMQError) as e:  # the kernel did not start
-        return Failure("the kernel did not start", kernels.ending(name) or str(e))
     finally:
-        if child:
-            child.close()
+        child.close()
     return executed
 
 
