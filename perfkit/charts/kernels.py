@@ -40,22 +40,7 @@ SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0
 ISSUING, OTHER_REASONS = "selected", "other reasons"
 LONGEST_STALLED, LONGEST_LEGEND = 46, 20  # characters
 # HPCToolkit's reasons for people, after the descriptions in a database's metrics/default.yaml.
-MEANINGS = {
-    "cmem": "constant memory",
-    "gmem": "global memory",
-    "hid": "hidden by other warps",
-    "idep": "input dependence",
-    "ifet": "next instruction",
-    "inv": "invalid",
-    "mem": "memory",
-    "mthr": "memory queue full",
-    "nsel": "not selected",
-    "othr": "other",
-    "pipe": "compute unit busy",
-    "slp": "sleep",
-    "sync": "synchronisation",
-    "tmem": "texture queue full",
-}
+MEANINGS = theme.WORDS["stalls"]
 PEAKS = {"sm_frac": "compute", "memory_frac": "memory"}
 PEAK_COLOURS = {"compute": theme.KIND_COLOURS["computation"], "memory": theme.KIND_COLOURS["copy"]}
 NO_LAUNCH = "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."

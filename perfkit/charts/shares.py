@@ -21,25 +21,7 @@ PART_OF = {
     "idle_ns": "idle",
 }
 # By the column of a breakdown, or a cause or detail of idle time: what a reader calls it.
-TIME_NAMES = {
-    "computation_ns": "computation",
-    "exposed_communication_ns": "communication",
-    "other_kernels_ns": "other kernels",
-    "exposed_copy_ns": "copies",
-    "data_loading": "idle: data loading",
-    "sync": "idle: CPU waits for GPU",
-    "launch": "idle: launch calls",
-    "cuda_call": "idle: other CUDA calls",
-    "memory": "idle: allocation",
-    "mpi": "idle: MPI",
-    "system": "idle: operating system",
-    "host_code": "idle: CPU code",
-    "kernel_wait": "idle: between kernels",
-    "other": "idle: other wait",
-    "unattributed": "idle: cause not recorded",
-    "edge": "idle: start and end",
-    "idle_ns": "idle",
-}
+TIME_NAMES = theme.WORDS["time"]  # how charts call the parts of the time, in their order
 TIME_COLOURS = {
     **{TIME_NAMES[column]: KIND_COLOURS[kind] for column, kind in PART_OF.items()},
     **{TIME_NAMES[n]: shade for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items() if n in TIME_NAMES},

@@ -67,47 +67,16 @@ class Cells:
     numeric: bool
 
 
-STYLE = (
-    ".perfkit-table{overflow-x:auto;max-width:100%}"
-    ".perfkit-table table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0}"
-    ".perfkit-table caption{text-align:left;caption-side:top;font-weight:600;padding:.3em 0;white-space:nowrap}"
-    # the class stands twice to outweigh JupyterLab's own rules for cells
-    ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{"
-    "padding:.25em .8em .25em 0;text-align:left;white-space:normal;"
-    "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
-    ".perfkit-table.perfkit-table :is(th,td):last-child{padding-right:0}"
-    ".perfkit-table.perfkit-table .n{text-align:right}"
-    ".perfkit-table.perfkit-table td.n{white-space:nowrap}"  # all else is broken where the columns do not fit
-    ".perfkit-table.perfkit-table .t{overflow-wrap:anywhere;min-width:10em;max-width:36em}"
-    ".perfkit-table p{margin:.4em 0;opacity:.75}"
-    "@media (max-width:600px){.perfkit-table.perfkit-table caption{position:sticky;left:0;white-space:normal;"
-    "max-width:calc(100vw - 2.5rem)}"
-    # what has to be scrolled to has few lines
-    ".perfkit-table.perfkit-table tr:has(>:nth-child(4)) td:nth-child(n+3) .t{min-width:18em}}"
-)
+def _styles() -> list[str]:
+    """Return the parts of `tables.css`, which blank lines separate: for all tables, and for those with a search."""
+    parts = Path(__file__).with_name("tables.css").read_text(encoding="utf-8").split("\n\n")
+    return ["".join(line for line in part.splitlines() if not line.startswith("/*")) for part in parts]
+
+
+STYLE, LOOKS = _styles()
 PAGE = 10  # rows seen at once
 MOST = 1_000  # rows: some 0.2 MB of HTML
 CLASS = "perfkit-searchable"
-LOOKS = (
-    ".perfkit-searchable:not([data-ready]){max-height:27em;overflow-y:auto}"
-    ".perfkit-searchable .perfkit-caption{font-weight:600;padding:.3em 0}"
-    ".perfkit-searchable .dt-layout-row{display:flex;flex-wrap:wrap;align-items:center;gap:.3em 1.5em;margin:.4em 0}"
-    ".perfkit-searchable .dt-layout-table{display:block}"
-    ".perfkit-searchable .dt-layout-row:empty,.perfkit-searchable colgroup{display:none}"
-    ".perfkit-searchable nav{background:none;border:0;padding:0}"  # the report has a nav of its own, with a frame
-    ".perfkit-searchable input,.perfkit-searchable button{font:inherit;color:inherit;background:none;"
-    "border:1px solid rgba(128,128,128,.5);border-radius:4px;padding:.15em .6em}"
-    ".perfkit-searchable input{width:18em}.perfkit-searchable button{cursor:pointer;margin-left:.2em}"
-    ".perfkit-searchable button.current{font-weight:600;border-color:currentColor}"
-    ".perfkit-searchable button.disabled{opacity:.4;cursor:default}"
-    ".perfkit-searchable .dt-column-header{display:inline-flex;gap:.3em}"
-    ".perfkit-searchable th .dt-column-title{cursor:pointer}"
-    ".perfkit-searchable .dt-ordering-asc .dt-column-order::after{content:'▲'}"
-    ".perfkit-searchable .dt-ordering-desc .dt-column-order::after{content:'▼'}"
-    ".perfkit-leads .perfkit-searchable tbody tr:hover{background:rgba(128,128,128,.15);cursor:pointer}"
-    "@media print{.perfkit-searchable .dt-search,.perfkit-searchable .dt-paging,.perfkit-searchable a,"
-    ".perfkit-searchable .perfkit-dot{display:none}}"
-)
 
 
 @dataclass(frozen=True, repr=False)

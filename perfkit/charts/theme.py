@@ -6,8 +6,10 @@ page's colour, light or dark. Chart modules name the fields, never the data. A c
 and no network.
 """
 
+import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -16,6 +18,9 @@ import pandas as pd
 from altair.utils import schemapi
 
 from perfkit.errors import SchemaError
+
+with Path(__file__).with_name("words.toml").open("rb") as _file:
+    WORDS: dict[str, dict[str, str]] = tomllib.load(_file)
 
 # JupyterLab draws this type without network access and papermill stores it; Altair's own type for
 # Vega-Lite 6 has neither property. The version in it only selects JupyterLab's viewer.

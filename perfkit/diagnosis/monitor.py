@@ -10,19 +10,11 @@ import pandas as pd
 
 from perfkit.analysis import monitoring
 from perfkit.diagnosis.finding import Figure, Finding, Gain, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules import tell, words
 from perfkit.selection import Selection
 
 KIND = "monitor"
-MEANINGS = {
-    "gpu_busy_frac": (
-        "Time with a kernel (log)",
-        "share of the time in which any kernel ran, even a small one; average",
-    ),
-    "sm_active_frac": ("SM active (log)", "share of cycles in which an SM had a warp; average"),
-    "sm_occupancy_frac": ("SM occupancy (log)", "share of the warps that the SMs can hold that are resident; average"),
-    "pipe_active_frac": ("Arithmetic pipes active (log)", "share of cycles in which the busiest pipe worked; average"),
-}
+MEANINGS = words("log")
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
 TITLES = {
     "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",

@@ -18,30 +18,14 @@ import pandas as pd
 from perfkit.analysis import calltree
 from perfkit.analysis.warps import ISSUING, stall_words
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules import tell, words
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
 BUSY, NOTABLE, SEVERE, HALF, SHORT_NS = 0.7, 0.1, 0.3, 0.5, 10_000
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
 SOURCE = "calltree.gpu_summary"
-TOTALS = {
-    "host_ns": ("CPU time", "sampled CPU time, summed over all threads"),
-    "operation_ns": ("GPU operations", "time of kernels, copies and all other GPU operations, summed over streams"),
-    "kernel_ns": ("Kernel time", "sum of kernel durations"),
-    "copy_ns": ("Copy time", "sum of the durations of explicit copies"),
-    "allocation_ns": ("Allocation time", "time in which GPU memory was allocated and freed"),
-    "synchronisation_ns": ("Synchronisation time", "time in GPU synchronisations"),
-    "launch_count": ("Kernel launches", "number of kernel executions of all threads"),
-    "kernel_mean_ns": ("Average kernel", "kernel time per launch"),
-    "copy_count": ("Copies", "number of explicit copies of all threads"),
-    "h2d_bytes": ("H2D volume", "bytes copied from CPU to GPU"),
-    "d2h_bytes": ("D2H volume", "bytes copied from GPU to CPU"),
-    "d2d_bytes": ("D2D volume", "bytes copied inside a GPU"),
-    "p2p_bytes": ("P2P volume", "bytes copied between GPUs"),
-    "copy_frac": ("Copies in GPU time", "share of kernel time plus copy time that copies take"),
-    "coverage_frac": ("Samples taken", "share of the expected instruction samples that were taken"),
-}
+TOTALS = words("call_paths")
 UNITS = {"ns": "ns", "bytes": "bytes", "frac": "1", "count": "count"}
 
 

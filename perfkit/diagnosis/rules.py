@@ -76,6 +76,13 @@ def _step(horizon: str, step: str | dict[str, Any]) -> Step:
 
 
 @cache
+def words(table: str) -> Any:
+    """Return one of the tables of `words.toml`."""
+    with FILE.with_name("words.toml").open("rb") as file:
+        return tomllib.load(file)[table]
+
+
+@cache
 def snippets() -> Mapping[str, str]:
     """Return the code that shows how a step is done, by the text of the step."""
     with FILE.open("rb") as file:

@@ -28,7 +28,7 @@ from perfkit.diagnosis import timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
-from perfkit.diagnosis.rules import rules, slow_paths, tell
+from perfkit.diagnosis.rules import rules, slow_paths, tell, words
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
 from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, percent, printable, size
@@ -40,21 +40,7 @@ PLANS = "Find out why this operator takes so long on the CPU: perhaps it makes a
 STEP = re.compile("ProfilerStep#")
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
-CAUSES = {
-    "data_loading": "Data loading keeps",
-    "sync": "CPU calls that wait for the GPU keep",
-    "memory": "CPU calls that allocate or free memory keep",
-    "launch": "CPU calls that launch work keep",
-    "cuda_call": "Other CUDA calls of the CPU keep",
-    "mpi": "MPI calls of the CPU keep",
-    "system": "Calls of the operating system keep",
-    "host_code": "CPU code outside CUDA keeps",
-    "kernel_wait": "Gaps between dependent kernels keep",
-    "other": "A wait that was not recorded keeps",
-    "unattributed": "Launches that were not recorded keep",
-    "edge": "Start and end of the work keep",
-    "": "A cause that is unknown keeps",
-}
+CAUSES = words("causes")
 WEIGHTED = re.compile(r"aten::(?:linear|conv\w*)")  # operators with their weight as second argument
 PRODUCT = re.compile("aten::(?:addmm|mm|bmm|baddbmm)")
 ALIGNED, PADDED = 8, 64  # elements of 2 bytes: 16 bytes, and what fits the tiles of all kernels (NVIDIA's cuBLAS guide)

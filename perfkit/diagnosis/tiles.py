@@ -11,6 +11,7 @@ import pandas as pd
 from perfkit.analysis import calltree, communication, memory, monitoring, timeline
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.monitor import is_logged
+from perfkit.diagnosis.rules import words
 from perfkit.format import duration, elided, number, percent, printable, size
 from perfkit.selection import Selection
 
@@ -20,44 +21,8 @@ FEWEST_TILES = 4
 WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
 FIELD = re.compile(r"{(\w+)}")
 # Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
-TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac"), "of {span}"),
-    ("GPU utilisation", ("log_gpu_busy_frac",), "{readings}"),
-    ("Step time", ("step_median_ns", "baseline_step_ns"), "{of_steps}"),
-    ("Throughput", ("job_tokens_per_s", "baseline_tokens_per_s", "job_samples_per_s", "baseline_samples_per_s"), ""),
-    ("MFU", ("job_mfu_frac", "baseline_mfu_frac"), "share of the arithmetic peak"),
-    ("Cost of idle time", ("job_idle_cost_per_h",), "at the price you gave"),
-    ("All-reduce", ("baseline_all_reduce_bytes_per_s",), "bus bandwidth"),
-    ("All-gather", ("baseline_all_gather_bytes_per_s",), "bus bandwidth"),
-    ("Reduce-scatter", ("baseline_reduce_scatter_bytes_per_s",), "bus bandwidth"),
-    ("All-to-all", ("baseline_alltoall_bytes_per_s", "baseline_all_to_all_bytes_per_s"), "bus bandwidth"),
-    ("Broadcast", ("baseline_broadcast_bytes_per_s",), "bus bandwidth"),
-    ("Share of the line rate", ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio"), "of the links of a GPU"),
-    ("Arithmetic of a GPU", ("baseline_flops_per_s",), "from the log"),
-    ("Optimizer", ("baseline_optimizer_frac",), "of an iteration"),
-    ("SMs active", ("log_sm_active_frac",), "{readings}"),
-    ("Pipes active", ("log_pipe_active_frac",), "{readings}"),
-    ("Clock lowered", ("log_throttled_frac",), "of the time"),
-    ("Highest power", ("log_power_0_0_frac",), "of the limit"),
-    ("Highest memory", ("log_memory_0_0_frac",), "of what the GPU has"),
-    ("Kernels measured", ("measured_count",), "{measured_dur_ns} in all"),
-    ("Share of the roof", ("roof_share_frac",), "of what memory and pipes allow"),
-    ("Occupancy", ("achieved_occupancy_frac",), "{theoretical_occupancy_frac} possible"),
-    ("Main stall", ("main_stall_frac",), "{label}"),
-    ("CPU time", ("paths_host_ns",), "of all threads"),
-    ("Copies", ("paths_copy_frac",), "of the GPU's time"),
-    ("Average kernel", ("paths_kernel_mean_ns",), "{paths_launch_count} launches"),
-    ("GPUs", ("baseline_gpu_count",), "in the job"),
-)
-# The same, shown only where a run has fewer tiles than that.
-FURTHER: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("Kernels", ("kernel_count",), "{kernel_mean_ns} on average"),
-    ("Short kernels", ("short_kernel_frac",), "of the kernels take under 10 µs"),
-    ("Performance", ("measured_flops_per_s",), "of the measured kernels"),
-    ("DRAM traffic", ("measured_dram_bytes",), "of the measured kernels"),
-    ("Kernel time", ("paths_kernel_ns",), "{paths_launch_count} launches"),
-    ("Wall time", ("paths_wall_ns",), "of the program"),
-)
+# Those of FURTHER are shown only where a run has fewer tiles than that.
+TILES, FURTHER = words("tiles"), words("further_tiles")
 # The same, from tables, where there is no figure: label, metric of a log, whether the highest or the average, its text.
 LOGGED: tuple[tuple[str, str, bool, Callable[[float], str]], ...] = (
     ("Highest power", "power_w", True, lambda watt: f"{number(watt)} W"),

@@ -28,7 +28,7 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import LATEST_NS, TEN_YEARS_NS, capture_table, content, lines
+from perfkit.readers.text import LATEST_NS, TEN_YEARS_NS, capture_table, content, csv_rows, lines
 
 VERSION = 3
 KIND = "training"
@@ -47,22 +47,7 @@ LABELLED = re.compile(r"\s*(\S.*?):\s+(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)
 POWERS = {"": 0, "K": 3, "k": 3, "M": 6, "G": 9, "B": 9, "T": 12, "P": 15, "m": -3, "u": -6, "n": -9}
 NANO = 9
 # Labels up to "=", in lower case: of reports since 0.4, and of those before.
-VALUES = {
-    "world size": "world_size_count",
-    "batch size per gpu": "batch_size_count",
-    "params per gpu": "model_parameters_count",
-    "number of parameters": "model_parameters_count",
-    "params of model": "model_parameters_count",
-    "fwd flops per gpu": "forward_flops",
-    "number of floating point operations (": "forward_flops",
-    "fwd latency": "forward_ns",
-    "latency": "forward_ns",
-    "bwd latency": "backward_ns",
-    "step latency": "step_ns",
-    "iter latency": "iteration_ns",
-    "samples/second": "samples_per_s",
-    "floating point operations per second(flops)": "forward_flops_per_s",
-}
+VALUES = {row["name"]: row["metric"] for row in csv_rows(__file__, "deepspeed.csv")}
 RATES = {  # labels that divide by a time after their "="
     "fwd flops per gpu": "forward_flops_per_s",
     "bwd flops per gpu": "backward_flops_per_s",

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import capture_table, content, devices_table, head, line_of, writable
+from perfkit.readers.text import capture_table, content, csv_rows, devices_table, head, line_of, writable
 
 VERSION = 2
 KIND = "monitor"
@@ -31,23 +30,7 @@ SECOND = 1_000_000_000
 # Keys of a metric, the first that has a number wins, and what its number is multiplied with. The edge sensor is the one
 # that older GPUs have too; an MI300 has only the junction. `memory use` is a share of time, not of memory
 # (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
-KEYS: Mapping[str, tuple[tuple[str, ...], float]] = MappingProxyType(
-    {
-        "gpu_busy_frac": (("GPU use (%)",), 0.01),
-        "memory_busy_frac": (("GPU memory use (%)", "GPU Memory Read/Write Activity (%)"), 0.01),
-        "temperature_c": (("Temperature (Sensor edge) (C)", "Temperature (Sensor junction) (C)"), 1),
-        "memory_temperature_c": (("Temperature (Sensor memory) (C)",), 1),
-        "power_w": (("Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)"), 1),
-        "power_limit_w": (("Max Graphics Package Power (W)",), 1),
-        "energy_j": (("Accumulated Energy (uJ)",), 1e-6),
-        "fan_frac": (("Fan speed (%)",), 0.01),
-        "sm_clock_hz": (("sclk clock speed:",), 1e6),
-        "memory_clock_hz": (("mclk clock speed:",), 1e6),
-        "memory_used_bytes": (("VRAM Total Used Memory (B)",), 1),
-        "memory_total_bytes": (("VRAM Total Memory (B)",), 1),
-        "pcie_replay_count": (("PCIe Replay Count",), 1),
-    }
-)
+KEYS = {row["metric"]: (row["names"].split("; "), float(row["scale"])) for row in csv_rows(__file__, "rocm_smi.csv")}
 NAMES = ("Device Name", "Card Series", "Card series", "Card Model", "Card model", "Device ID", "GPU ID")
 NUMBER = re.compile(r"\(?(-?\d{1,18}(?:\.\d{1,15})?)(?:Mhz\))?", re.ASCII)
 NO_TIMES = "no times: documents are taken to be 1 s apart, the wall clock is not known"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -42,32 +43,7 @@ ROWS_AT_ONCE = 65_536
 
 COPY_KIND = {"H2D": 1, "D2H": 2, "D2D": 8}
 
-CARD: dict[str, int | str] = {
-    "name": "NVIDIA A100 80GB PCIe",
-    "isDiscrete": 1,
-    "l2CacheSize": 41_943_040,
-    "totalMemory": 85_174_583_296,
-    "memoryBandwidth": 1_935_360_000_000,
-    "clockRate": 1_410_000_000,
-    "smCount": 108,
-    "chipName": "GA100",
-    "constantMemory": 65_536,
-    "maxIPC": 4,
-    "maxRegistersPerBlock": 65_536,
-    "maxShmemPerBlock": 49_152,
-    "maxShmemPerBlockOptin": 166_912,
-    "maxShmemPerSm": 167_936,
-    "maxRegistersPerSm": 65_536,
-    "threadsPerWarp": 32,
-    "asyncEngines": 3,
-    "maxWarpsPerSm": 64,
-    "maxBlocksPerSm": 32,
-    "maxThreadsPerBlock": 1_024,
-    "computeMajor": 8,
-    "computeMinor": 0,
-    "smMajor": 8,
-    "smMinor": 0,
-}
+CARD: dict[str, int | str] = tomllib.loads(Path(__file__).with_name("card.toml").read_text(encoding="utf-8"))
 
 SHARES = (
     *("GR Active", "SMs Active", "SM Issue", "Tensor Active", "Vertex/Tess/Geometry Warps in Flight"),

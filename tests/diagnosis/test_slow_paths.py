@@ -2,7 +2,6 @@
 
 import pytest
 from diagnosis.traces import BF16, GEMM, MS, US, run, told, work
-from frames import copies
 from ops import op, ops
 
 from perfkit import diagnosis
@@ -36,14 +35,6 @@ def test_launches_that_wait_for_their_kernels_come_first() -> None:
     assert not any("launch_blocking" in told(other) for other in (debugged(after_us=-1), debugged(count=49)))
 
 
-@pytest.mark.parametrize(("way", "first"), [("D2H", "Compute on the GPU what"), ("H2D", "Set pin_memory=True")])
-def test_advice_on_copies_follows_their_direction(way: str, first: str) -> None:
-    copied = {"start_ns": 11 * MS, "dur_ns": 60 * MS, "bytes": 6_000_000, "direction": way, "src_memory": "pageable"}
-    of = told(run(work("aten::mm", US, MS, 10 * MS), copies=copies(copied)))["copies_pageable"]
-    assert of.advice["immediate"][0].startswith(first)
-    assert ("from the GPU to the CPU" in of.explanation) is ("the next batch" not in str(of.advice)) is (way == "D2H")
-
-
 def converting(of: str = "[[64,4096],[512,4096],[]]", to: str = "c10::BFloat16") -> Run:
     """Ten products of 1 ms under autocast: in each, 2 ms convert a tensor of 512 x 4096, inside of aten::linear."""
     works = []
@@ -64,14 +55,14 @@ def test_casts_of_weights_inside_of_other_operators_are_no_moves() -> None:
     assert {"layout", "casts"} & {*told(converting(to="float"))} == {"layout"}
 
 
-def padded(size: int = 50_257, *, aligned: bool = True) -> Run:
-    """Ten products with a dimension of this size, 8 ms each; between them one of 0.1 ms at 687 TFLOP/s, or none."""
+def padded(size: int = 50_257) -> Run:
+    """Ten products with a dimension of this size, 8 ms each; between them one of 0.1 ms at 687 TFLOP/s."""
     works, more = [], {"family": "gemm", "dtypes": BF16}
     for at in range(10):
         of = {"shapes": f"[[8192,1024],[1024,{size}]]", "strides": "[[1024,1],[1,1024]]"}
         works += [work("aten::mm", (30 * at + 5) * US, (10 * at + 1) * MS, 8 * MS, **of, **more)]
         of |= {"shapes": "[[8192,1024],[1024,4096]]"}
-        works += [work("aten::mm", (30 * at + 15) * US, (10 * at + 9) * MS, MS // 10, **of, **more)] if aligned else []
+        works += [work("aten::mm", (30 * at + 15) * US, (10 * at + 9) * MS, MS // 10, **of, **more)]
     return run(*works)
 
 
@@ -81,7 +72,6 @@ def test_products_with_unaligned_rows_name_the_size_that_is_padded() -> None:
     rate, fast = (2 * 8192 * 1024 * size / seconds for size, seconds in ((50_257, 8e-3), (4096, 1e-4)))
     assert [pytest.approx(rate), pytest.approx(fast)] == [figure.value for figure in of.evidence[1:]]
     assert of.gain.share == pytest.approx(80 / 98.1 * (1 - rate / fast), rel=0.01)
-    assert "unaligned_products" in told(padded(aligned=False))
     assert "unaligned_products" not in told(padded(50_304))
 
 

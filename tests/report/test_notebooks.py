@@ -1,4 +1,4 @@
-"""The kernels of a report: on Linux one process imports everything, and forks them."""
+"""The processes of a report's notebooks: on Linux one imports everything, and forks them."""
 
 import json
 import os
@@ -48,9 +48,7 @@ def answers(results: Iterable[Any]) -> list[dict[str, Any]]:
     return [json.loads(literal_eval(each.cells[-1].outputs[0].data["text/plain"])) for each in results]
 
 
-def test_one_process_forks_the_kernels_and_one_that_fails_leaves_the_others(
-    stored: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_process_forks_those_that_run_the_cells(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second"):
         store(stored, name, "import sys; before = set(sys.modules)", ABOUT, "assert 'perfkit.charts' in before", ABOUT)
     store(stored, "ended", "import os; os._exit(3)")
@@ -72,7 +70,7 @@ def test_one_process_forks_the_kernels_and_one_that_fails_leaves_the_others(
     assert done.metadata.papermill.duration > 0
     assert {"completed"} == {cell.metadata.papermill.status for cell in done.cells}
     assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in done.cells[:2]]
-    # Kernels start without the process too.
+    # They start without the process too.
     store(stored, "alone", ABOUT)
     monkeypatch.setattr(kernels, "SERVER", "raise SystemExit(1)")
     (alone,) = answers(execute(["alone"], parameters, done=lambda _: None).values())

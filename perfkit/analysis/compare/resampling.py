@@ -14,8 +14,10 @@ run, is "changed, not tested": nothing says how much it varies on its own.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -80,24 +82,7 @@ class Resampling(NamedTuple):
 
 # The one place that says which way a figure is better, by the pattern of its id; the first that matches holds.
 # A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
-DIRECTIONS = {
-    "lower": (
-        *("step_*_ns", "family_*_ns", "part_*_ns", "matched_kernels_ns", "idle_frac", "idle_*_frac", "sync_idle_frac"),
-        *("preparing_idle_frac", "exposed_communication_frac", "exposed_copy_frac", "input_wait_frac"),
-        *("short_kernel_frac", "small_op_frac", "launch_pause_frac", "warm_up_frac", "unfused_attention_frac"),
-        *("rank_imbalance_frac", "latency_bound_frac", "memory_peak_bytes", "memory_reserved_bytes"),
-        *("memory_unused_frac", "paths_wall_ns", "paths_host_ns", "paths_operation_ns", "paths_kernel_ns"),
-        *("paths_copy_ns", "paths_synchronisation_ns", "paths_*_bytes", "paths_copy_frac", "paths_launch_count"),
-        *("paths_copy_count", "paths_launch_*_frac", "log_idle_frac", "log_throttled_frac"),
-    ),
-    "higher": (
-        *("kernel_busy_frac", "device_busy_frac", "computation_frac", "overlap_frac", "*_bytes_per_s", "*_flops_per_s"),
-        *("tokens_per_s", "samples_per_s", "steps_per_s", "sample_*_active_frac", "sample_dram_*_frac"),
-        *("shape_flops_frac", "mfu", "hfu", "roof_share_frac", "achieved_occupancy_frac", "reduced_precision_frac"),
-        *("mfu_frac", "hfu_frac", "paths_gpu_busy_frac", "paths_kernel_wall_frac", "log_gpu_busy_frac"),
-        *("log_*_active_frac", "log_sm_occupancy_frac"),
-    ),
-}
+DIRECTIONS = tomllib.loads(Path(__file__).with_name("directions.toml").read_text(encoding="utf-8"))
 Frames = pd.DataFrame | Sequence[pd.DataFrame]
 VERDICT = Column("verdict", "category", "better, worse, too small to matter, no difference seen or cannot tell")
 RATIO = Column("ratio", "float64", "after over before")

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names, tables
-from perfkit.readers.text import category, devices_table, nullable
+from perfkit.readers.text import category, csv_rows, devices_table, nullable
 from perfkit.readers.torch_trace.events import (
     LARGEST,
     MEMORY,
@@ -62,22 +62,7 @@ GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 GRAPH_LAUNCH = "GraphLaunch"
 MOST = np.iinfo(np.int32).max
 # c10::ScalarType as PyTorch spells it: the name of the dtype and the bytes of an element.
-ELEMENTS = {
-    "Byte": ("uint8", 1),
-    "Char": ("int8", 1),
-    "Bool": ("bool", 1),
-    "Short": ("int16", 2),
-    "Int": ("int32", 4),
-    "Long": ("int64", 8),
-    "Half": ("float16", 2),
-    "BFloat16": ("bfloat16", 2),
-    "Float": ("float32", 4),
-    "Double": ("float64", 8),
-    "ComplexHalf": ("complex32", 4),
-    "ComplexFloat": ("complex64", 8),
-    "ComplexDouble": ("complex128", 16),
-    **{f"Float8_{form}": (f"float8_{form}", 1) for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")},
-}
+ELEMENTS = {row["name"]: (row["format"], int(row["bytes"])) for row in csv_rows(__file__, "elements.csv")}
 # In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the operation.
 OPERATIONS = {
     **{name.replace("_", ""): name for name in ("reduce_scatter", "all_reduce", "all_gather", "all_to_all")},
