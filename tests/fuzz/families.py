@@ -145,9 +145,9 @@ def _nccl_json(work: Path) -> Iterator[Path]:
 
 
 def _megatron(work: Path) -> Iterator[Path]:
-    yield deepspeed_files.written(work / "t.log", deepspeed_files.training())
+    yield nccl_files.written(work / "t.log", deepspeed_files.training())
     many = [deepspeed_files.timed(n, 1000.0 + n, actual_seqlen=1024) for n in range(1, 30)]
-    yield deepspeed_files.written(work / "many.log", ["using world size: 4, data-parallel-size: 4", *many])
+    yield nccl_files.written(work / "many.log", ["using world size: 4, data-parallel-size: 4", *many])
 
 
 def _ncu_csv(work: Path) -> Iterator[Path]:
@@ -487,7 +487,7 @@ FAMILIES: dict[str, Family] = {
         Family("nccl_json", JSON, _nccl_json),
         Family("nccl_log", TEXT, lambda w: [nccl_files.sample(w / "rank0.log")]),
         Family("megatron", TEXT, _megatron),
-        Family("deepspeed", TEXT, lambda w: [deepspeed_files.written(w / "report.txt", deepspeed_files.report())]),
+        Family("deepspeed", TEXT, lambda w: [nccl_files.written(w / "report.txt", deepspeed_files.report())]),
         Family("ncu_csv", TEXT, _ncu_csv),
         Family("ncu_rep", {"binary": 100}, lambda w: [ncu_files.report(w / "report.ncu-rep")], share=0.15),
         Family("nsys_sqlite", {"sql": 65, "binary": 35}, _exports, _of_nsys_sqlite, share=1.5),
