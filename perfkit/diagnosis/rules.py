@@ -53,13 +53,16 @@ class Rule:
 
 
 @cache
+def _tables() -> Mapping[str, Any]:
+    with FILE.open("rb") as file:
+        return tomllib.load(file)
+
+
+@cache
 def rules() -> Mapping[str, Rule]:
     """Return all rules by name, in the order of the file."""
-    with FILE.open("rb") as file:
-        tables = tomllib.load(file)
-    packs = tables.pop("advice")
-    del tables["code"], tables["slow"]
-    return {name: _rule(name, table, packs) for name, table in tables.items()}
+    tables, others = _tables(), ("advice", "code", "slow")
+    return {name: _rule(name, table, tables["advice"]) for name, table in tables.items() if name not in others}
 
 
 def _rule(name: str, table: dict[str, Any], packs: dict[str, Any]) -> Rule:
@@ -85,8 +88,7 @@ def words(table: str) -> Any:
 @cache
 def snippets() -> Mapping[str, str]:
     """Return the code that shows how a step is done, by the text of the step."""
-    with FILE.open("rb") as file:
-        tables = tomllib.load(file)
+    tables = _tables()
     steps = [s for pack in tables["advice"].values() for steps in pack.values() for s in steps if isinstance(s, dict)]
     return {step["step"]: tables["code"][step["code"]].strip() for step in steps if "code" in step}
 
@@ -94,8 +96,7 @@ def snippets() -> Mapping[str, str]:
 @cache
 def slow_paths() -> Mapping[str, Mapping[str, str]]:
     """Return the kernels that are known to be slow paths: by name their pattern, what they are, and the remedy."""
-    with FILE.open("rb") as file:
-        return dict(tomllib.load(file)["slow"])
+    return dict(_tables()["slow"])
 
 
 def tell(
