@@ -178,9 +178,9 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
     edge = figures["idle_edge_frac"].value if "idle_edge_frac" in figures else 0.0  # a GPU may have no work yet
     gain = Gain(1.0, 1 / (computing.value + edge), reason)
     text = f"{computing.label}: {computing.definition}."
-    kernels, ops = cut(view.kernels, view.window).assign(outermost=lambda frame: frame["name"]), view.framework.ops
+    kernels, ops, outermost = cut(view.kernels, view.window), view.framework.ops, "name"
     if slowed(view) > 1 and len(operated(view.framework)):  # shares of what the operators are known of
-        kernels = operated(view.framework)
+        kernels, outermost = operated(view.framework), "outermost"
         share = kernels["dur_ns"] / kernels["dur_ns"].sum() * figures["kernel_busy_frac"].value
         by = share.groupby(kernels["outermost"].astype("string")).sum()
         text += f" {by_operator(kernels, share)}."
@@ -189,19 +189,18 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
             inputs = of["dur_ns"].groupby(ops["shapes"].take(of["outer"].to_numpy()).to_numpy(object)).sum()
             shapes = printable(str(inputs.idxmax()), 120) if len(inputs) else ""
             text += f" Of the inputs of {by.idxmax()}, the shapes {shapes} take the most time." if shapes else ""
-    time, first, place = kernels["dur_ns"] / kernels["dur_ns"].sum(), "", ""
+    total, first, place = float(kernels["dur_ns"].sum()), "", ""
     for path in slow_paths().values():
-        found = time[where(kernels["full_name"], re.compile(path["kernels"]).search)]
+        is_slow = where(kernels["full_name"], re.compile(path["kernels"]).search)
+        found = kernels["dur_ns"][is_slow] / total
         if (part := float(found.sum())) >= THIRD:
             text += f" {percent(part)} of the kernel time goes into {path['what']}."
-            by = found.groupby(kernels["outermost"].astype("string").fillna("kernels without operator")).sum()
+            by = found.groupby(kernels[outermost][is_slow].astype("string").fillna("kernels without operator")).sum()
             first, place = path["remedy"], printable(" and ".join(by.index[by >= THIRD * part]), 120)
             title += f", {percent(part)} of the kernel time in {place}"
-            gain = Gain(
-                1.0, math.inf, "the recording does not show how long a faster path takes", part * computing.value
-            )
-    level = "medium" if first else "low"
-    yield tell("computation", title, level, text, (computing,), gain, first=first, place=place)
+            gain = Gain(1.0, math.inf, "the recording does not show a faster path", part * computing.value)
+    evidence, level = (computing,), "medium" if first else "low"
+    yield tell("computation", title, level, text, evidence, gain, first=first, place=place)
 
 
 def operator_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
