@@ -201,7 +201,7 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     - narrow_loads: bytes per thread and load, up to 2, where the device memory is not the limit.
 
     Thresholds: Nsight Compute (rules UncoalescedGlobalAccess, SharedMemoryConflicts, SOLBottleneck) and conventions;
-    checked with 16 kernels on an H100, each timed with and without its cause.
+    checked with 24 kernels on an H100, each timed with and without its cause.
     """
     checked = [metric for check in _CHECKS for metric in check.metrics]
     metrics = wide(launches, counters, [*checked, *_LOCAL, *_CYCLES, *_ATOMICS, *_L1, *_SMS, _INSTRUCTIONS])

@@ -72,9 +72,9 @@ class Server:
         else:
             argv = [sys.executable, "-c", SERVER, " ".join(map(str, numbers)), " ".join(modules), *sys.path]
             self.process = subprocess.Popen(argv, pass_fds=numbers, stdin=subprocess.DEVNULL, start_new_session=True)
-        for end in theirs:
-            end.close()
         self._lines, *lines = (end.makefile("rw", encoding="ascii") for end in ours)
+        for end in (*ours, *theirs):  # a stream of ours keeps its socket open until it is closed itself
+            end.close()
         self._of = dict(zip(names, lines, strict=True))
         self._lock = threading.Lock()
         with suppress(OSError):  # it has ended: its first answer will tell
