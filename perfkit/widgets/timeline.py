@@ -23,25 +23,7 @@ from perfkit.selection import Selection, extent
 from perfkit.tables import API_CALLS
 from perfkit.widgets import timeline_data, timeline_search
 from perfkit.widgets.live import Later
-from perfkit.widgets.timeline_data import (
-    LINED,
-    NEEDED,
-    ON_GPU,
-    STREAM,
-    THREAD,
-    Part,
-    Source,
-    arranged,
-    chosen,
-    empty,
-    explained,
-    fitting,
-    joined,
-    part,
-    projected,
-    titled,
-    together,
-)
+from perfkit.widgets.timeline_data import LINED, NEEDED, ON_GPU, STREAM, THREAD, Part, Source, empty, fitting
 from perfkit.widgets.timeline_search import Dossiers, copied, launched
 
 if TYPE_CHECKING:
@@ -57,7 +39,7 @@ NONE = "no operation"
 PROJECTED = ("RANGES", "KERNELS", "API_CALLS")
 NO_CALL = Launching(API_CALLS.empty())
 BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Explorer], pd.DataFrame]]] = {
-    ON_GPU: (timeline_data.on_gpus, lambda explorer: projected(*map(explorer.run.table, PROJECTED))),
+    ON_GPU: (timeline_data.on_gpus, lambda explorer: timeline_data.projected(*map(explorer.run.table, PROJECTED))),
     "copies": (timeline_data.copies, lambda explorer: explorer.run.copies),
     "API calls": (timeline_data.calls, lambda explorer: explorer.run.api_calls),
     "NVTX ranges": (timeline_data.ranges, lambda explorer: explorer.run.ranges),
@@ -130,7 +112,7 @@ class Levels:
         asked = (tuple(ranks), tuple(gpus), self.opened)
         streams, every = self._streams_of(*asked[:2])
         if asked not in self._lanes:
-            self._lanes = {asked: arranged(streams, self.opened)}
+            self._lanes = {asked: timeline_data.arranged(streams, self.opened)}
         lanes = self._lanes[asked]
         labels = lanes.drop_duplicates("lane")["label"].tolist()
         note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
@@ -141,7 +123,7 @@ class Levels:
 
             def binned(across: int) -> pd.DataFrame:
                 bins = self.lanes.busy(window=window, bins=across, ranks=ranks, gpus=gpus, names=names)
-                return together(bins.merge(lanes, on=STREAM))[[*BINS]]
+                return timeline_data.together(bins.merge(lanes, on=STREAM))[[*BINS]]
 
             return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note, shared=shared)
         intervals = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)
@@ -153,7 +135,9 @@ class Levels:
         """Return the lanes of one of `BESIDE`; none, and why, while its table is being sorted."""
         why = self._lacking(self._sources[name], name[:1].upper() + name[1:])
         source = self._sources[name].made
-        return part(source, seen, window, most=most) if source else Part([], empty(BINS), empty(SPANS), 0, "", why)
+        if source is None:
+            return Part([], empty(BINS), empty(SPANS), 0, "", why)
+        return timeline_data.part(source, seen, window, most=most)
 
     def lane_of(self, name: str, row: pd.Series) -> str:
         """Return the label of the lane of one of `BESIDE` with a row of a thread; empty while it is not read."""
@@ -209,7 +193,10 @@ LONGEST = 60  # characters of a name in a caption
 
 
 class Zoomable:
-    """The timeline of an explorer; `view` holds the switches of lanes, the picture, and what was clicked."""
+    """The timeline of an explorer, which sets its window; many operations are drawn as busy shares of bins.
+
+    `view` holds the switches of lanes, the picture, and what was clicked.
+    """
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)
@@ -324,16 +311,17 @@ class Zoomable:
                 parts.append(made)
         if not any(part.amount for part in parts):
             return NOTHING
-        labels, bins, spans = joined(parts)
+        labels, bins, spans = timeline_data.joined(parts)
         self._spans = spans
         self._tables = np.concatenate([np.full(len(part.spans), part.table, object) for part in parts])
-        told = [line for line in explained([operations, *(one for one in parts if one is not operations)]) if line]
+        places = timeline_data.chosen(self.explorer.lanes.devices, seen)
+        beside_streams = [one for one in parts if one is not operations]
         self.picture.drawing = detail.timeline(
             *(labels, bins, spans),
             window=window,
             whole=self.whole,
-            title=titled(operations, chosen(self.explorer.lanes.devices, seen), seen, window),
-            explanation=told,
+            title=timeline_data.titled(operations, places, seen, window),
+            explanation=timeline_data.explained([operations, *beside_streams]),
             lines=pd.concat(lines[1:] or lines, ignore_index=True),
             types=types,
             answers=self._answers,
@@ -460,8 +448,3 @@ class Zoomable:
         self._look(middle - half, middle + half)
         self._mark(f"match {place + 1:,} of {timeline_search.counted(self._found)}")
         self.picture.chosen = {"start": first - self.whole[0], "took": last - first, "name": "match", "id": None}
-
-
-def zoomable(explorer: Explorer) -> Zoomable:
-    """Return the timeline of an explorer, which sets its window; many operations are drawn as busy shares of bins."""
-    return Zoomable(explorer)

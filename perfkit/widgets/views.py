@@ -305,9 +305,9 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
     """Show what ran when: streams as lanes, steps above; in an explorer with levels of detail."""
     if isinstance(source, Selection):
         return shown(source, _timeline)
-    from perfkit.widgets.timeline import zoomable
+    from perfkit.widgets.timeline import Zoomable
 
-    return zoomable(source)
+    return Zoomable(source)
 
 
 @_follows

@@ -23,7 +23,7 @@ from perfkit.selection import select
 from perfkit.tables import SAMPLES
 from perfkit.widgets import timeline, timeline_search
 from perfkit.widgets.choice import Explorer
-from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable, zoomable
+from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable
 from perfkit.widgets.timeline_data import projected
 from perfkit.widgets.timeline_search import Dossiers
 
@@ -273,7 +273,7 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
     )
 
     async def looked() -> list[Any]:
-        view = zoomable(Chooser(found))
+        view = Zoomable(Chooser(found))
         first = [{row["call"] for row in operations(view)}, view.picture.drawing["explanation"][0]]
         gesture(view, CLICKED, lane="GPU 0 · stream 7", id=1)
         first.append(view.known.value)
@@ -303,7 +303,7 @@ def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: p
         return whole(run, name)
 
     monkeypatch.setattr(type(found), "table", refused)
-    view = zoomable(Chooser(found))
+    view = Zoomable(Chooser(found))
     assert 4 == len(operations(view))
     assert "a.sqlite: cut off. Copy it again." in view.picture.drawing["explanation"]
     gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)
@@ -334,10 +334,10 @@ def test_dossiers_agree_with_the_analysis() -> None:
 def test_lanes_are_kept(run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
     explorer = Explorer(run, show="")
-    view = zoomable(explorer)
+    view = Zoomable(explorer)
     view.beside["steps"].value = True
     view.picture.arranged = {"hidden": ["GPU 1 · stream 7"], "closed": [], "pinned": []}
-    again = zoomable(Explorer(run, show=""))
+    again = Zoomable(Explorer(run, show=""))
     assert (True, ["GPU 1 · stream 7"]) == (again.beside["steps"].value, again.picture.arranged["hidden"])
     (stored,) = (tmp_path / "cache").rglob("*.lanes")
     stored.write_text('{"hidden": 3}')

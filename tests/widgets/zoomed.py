@@ -14,7 +14,7 @@ from perfkit.analysis.lanes import Lanes
 from perfkit.charts.detail import LOOKED
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
-from perfkit.widgets.timeline import Zoomable, zoomable
+from perfkit.widgets.timeline import Zoomable
 
 
 class Chooser(traitlets.HasTraits):
@@ -57,7 +57,7 @@ def table(count: int = 3) -> dict[str, pd.DataFrame]:
 
 def opened(tmp_path: Path, found: dict[str, pd.DataFrame]) -> tuple[Chooser, Zoomable]:
     chooser = Chooser(run_of(tmp_path, found))
-    return chooser, zoomable(chooser)
+    return chooser, Zoomable(chooser)
 
 
 def gesture(view: Zoomable, kind: str, **more: Any) -> None:

@@ -13,32 +13,8 @@ from numpy.typing import NDArray
 
 from perfkit import names, tables
 from perfkit.readers.text import category, csv_rows, devices_table, nullable
-from perfkit.readers.torch_trace.events import (
-    LARGEST,
-    MEMORY,
-    NAME,
-    UNKNOWN,
-    Call,
-    CallArguments,
-    Collective,
-    Columns,
-    Copy,
-    CopyArguments,
-    Event,
-    Int,
-    Kernel,
-    KernelArguments,
-    Memory,
-    MemoryArguments,
-    Operator,
-    OperatorArguments,
-    Spans,
-    arguments,
-    ids,
-    integers,
-    nesting,
-    quantities,
-)
+from perfkit.readers.torch_trace import events as forms
+from perfkit.readers.torch_trace.events import Columns, Int, Spans, arguments, ids, integers, nesting, quantities
 from perfkit.readers.torch_trace.stream import AMD_WARP, Header
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
@@ -74,13 +50,13 @@ CPU = 0  # c10::DeviceType; CUDA is 1, HIP 6
 METRICS = ["memory_allocated_bytes", "memory_reserved_bytes"]
 
 
-def add_operators(ops: Spans, ranges: Spans, events: list[Operator]) -> None:
+def add_operators(ops: Spans, ranges: Spans, events: list[forms.Operator]) -> None:
     """Append operators; annotations go to the ranges as well."""
-    annotations = {name for name in set(map(NAME, events)) if ANNOTATION.match(name)}
+    annotations = {name for name in set(map(forms.NAME, events)) if ANNOTATION.match(name)}
     if annotations:
         ranges.add([event for event in events if event.name in annotations])
         events = [event for event in events if event.name not in annotations]
-    given = arguments(events, OperatorArguments)
+    given = arguments(events, forms.OperatorArguments)
     recorded = {name: list(map(attrgetter(name), given)) for name in RECORDED}
     if any(old := [a.old_shapes for a in given]):
         recorded["shapes"] = [shapes or older for shapes, older in zip(recorded["shapes"], old, strict=True)]
@@ -98,9 +74,9 @@ def _texts(spans: Spans, column: str, texts: list[msgspec.Raw]) -> NDArray[np.in
     return spans.codes(column, [str(text, "utf-8") for text in texts])
 
 
-def add_calls(calls: Spans, events: list[Call]) -> None:
+def add_calls(calls: Spans, events: list[forms.Call]) -> None:
     """Append calls of the runtime or driver."""
-    calls.add(events, correlation=ids(CORRELATION, arguments(events, CallArguments)))
+    calls.add(events, correlation=ids(CORRELATION, arguments(events, forms.CallArguments)))
 
 
 def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
@@ -179,9 +155,9 @@ def _frame(columns: Columns, **finished: Any) -> pd.DataFrame:
     return pd.DataFrame({"rank": np.zeros(len(place["start_ns"]), "int32"), **place, **finished}, copy=False)
 
 
-def add_kernels(kernels: Spans, collectives: Spans, events: list[Kernel]) -> None:
+def add_kernels(kernels: Spans, collectives: Spans, events: list[forms.Kernel]) -> None:
     """Append kernels; kernels that say what they sent go to the collectives as well."""
-    given = arguments(events, KernelArguments)
+    given = arguments(events, forms.KernelArguments)
     gpu = _gpu(events, [a.device for a in given])
     kernels.add(
         events,
@@ -196,9 +172,9 @@ def add_kernels(kernels: Spans, collectives: Spans, events: list[Kernel]) -> Non
     add_collectives(collectives, events, given, gpu)
 
 
-def add_copies(copies: Spans, events: list[Copy]) -> None:
+def add_copies(copies: Spans, events: list[forms.Copy]) -> None:
     """Append copies and memsets."""
-    given = arguments(events, CopyArguments)
+    given = arguments(events, forms.CopyArguments)
     gpu = _gpu(events, [a.within if a.device is None else a.device for a in given])
     source, target = (_device(integers(getattr(a, side) for a in given)) for side in ("source", "target"))
     is_within = (source < 0) | (target < 0) | (source == target)
@@ -213,7 +189,7 @@ def add_copies(copies: Spans, events: list[Copy]) -> None:
     )
 
 
-def _gpu(events: Sequence[Event], devices: list[int | None]) -> Int:
+def _gpu(events: Sequence[forms.Event], devices: list[int | None]) -> Int:
     """Return the device of each event; older traces and other writers have it as the process only."""
     return _device(integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True)))
 
@@ -250,9 +226,9 @@ def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFram
             full_name=category(columns["name"], labels),
             family=category(columns["name"], named["family"].tolist()),
             in_graph=columns["graph"] | _launched_by(columns, api_calls, GRAPH_LAUNCH),
-            grid_blocks=nullable(grid, grid == UNKNOWN),
+            grid_blocks=nullable(grid, grid == forms.UNKNOWN),
             **{
-                name: nullable(columns[name], columns[name] == UNKNOWN)
+                name: nullable(columns[name], columns[name] == forms.UNKNOWN)
                 for name in ("block_threads", "registers", "shared_bytes")
             },
         )
@@ -273,10 +249,8 @@ def copies(spans: Spans, columns: Columns, process: int) -> pd.DataFrame:
         column: category(columns["kind"], labels)
         for column, labels in zip(("direction", "src_memory", "dst_memory"), words, strict=True)
     }
-    size = columns["bytes"]
-    return tables.COPIES.make(
-        _gpu_frame(columns, process, bytes=np.where(size == UNKNOWN, 0, size), peer_gpu=columns["peer_gpu"], **sides)
-    )
+    size = np.where(columns["bytes"] == forms.UNKNOWN, 0, columns["bytes"])
+    return tables.COPIES.make(_gpu_frame(columns, process, bytes=size, peer_gpu=columns["peer_gpu"], **sides))
 
 
 def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
@@ -313,7 +287,7 @@ def operation(name: str) -> str | None:
     return next((canonical for part, canonical in OPERATIONS.items() if part in letters), None)
 
 
-def message_bytes(message: Collective) -> int | None:
+def message_bytes(message: forms.Collective) -> int | None:
     """Return the message size as nccl-tests defines it: what the largest buffer of a rank holds, of all ranks together.
 
     Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times the number of
@@ -328,16 +302,18 @@ def message_bytes(message: Collective) -> int | None:
     if name in parts and message.ranks:
         buffers.append((parts[name] or 0) * message.ranks)
     size = max(buffers) * ELEMENTS[message.dtype][1]
-    return size if 0 <= size <= LARGEST else None
+    return size if 0 <= size <= forms.LARGEST else None
 
 
-def add_collectives(collectives: Spans, events: Sequence[Event], arguments: Sequence[Collective], gpu: Int) -> None:
+def add_collectives(
+    collectives: Spans, events: Sequence[forms.Event], given: Sequence[forms.Collective], gpu: Int
+) -> None:
     """Append the kernels that tell a message size."""
-    sizes = [message_bytes(a) if a.collective else None for a in arguments]
+    sizes = [message_bytes(a) if a.collective else None for a in given]
     rows = [row for row, size in enumerate(sizes) if size is not None]
     if not rows:
         return
-    messages = [arguments[row] for row in rows]
+    messages = [given[row] for row in rows]
     collectives.add(
         [events[row] for row in rows],
         gpu=gpu[rows],
@@ -387,10 +363,10 @@ def devices(header: Header) -> pd.DataFrame:
     return devices_table(columns, len(listed))
 
 
-def add_memory(memory: Spans, events: list[Memory]) -> None:
+def add_memory(memory: Spans, events: list[forms.Memory]) -> None:
     """Append memory events, with totals or (in 2021) without."""
-    events = [event for event in events if event.name == MEMORY]
-    given = arguments(events, MemoryArguments)
+    events = [event for event in events if event.name == forms.MEMORY]
+    given = arguments(events, forms.MemoryArguments)
     memory.add(
         events,
         gpu=integers(-1 if a.kind == CPU or a.device is None else a.device for a in given),
@@ -403,7 +379,7 @@ def add_memory(memory: Spans, events: list[Memory]) -> None:
 def samples(columns: Columns) -> pd.DataFrame:
     """Return SAMPLES: bytes allocated and reserved on each device after every change, of the CPU as gpu -1."""
     value = np.concatenate([columns["allocated"], columns["reserved"]])
-    recorded = value != UNKNOWN
+    recorded = value != forms.UNKNOWN
     metric = np.repeat([0, 1], len(columns["allocated"]))[recorded]
     frame = {
         "rank": np.zeros(len(metric), "int32"),
