@@ -451,16 +451,14 @@ def native(kernel: str) -> str:
     return f"void at::native::{kernel}(T1)"
 
 
-def elementwise(functor: str, arrays: int = 3, unrolled: bool = False) -> str:
+def elementwise(functor: str, arrays: int = 3) -> str:
     """Return the name of an elementwise kernel of PyTorch's."""
-    if unrolled:
-        return native(f"unrolled_elementwise_kernel<at::native::{functor}, std::array<char *, {arrays}>, 4>")
     return native(f"vectorized_elementwise_kernel<4, at::native::{functor}, std::array<char *, {arrays}>>")
 
 
 ADD = elementwise("CUDAFunctor_add<{0}>")
 SCALE = elementwise("MaskedScaleFunctor<{0}>")
-CAST = elementwise("direct_copy_kernel_cuda<{0}>", 2, unrolled=True)
+CAST = native("unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda<{0}>, std::array<char *, 2>, 4>")
 DROPOUT = native("<unnamed>::fused_dropout_kernel_vec<{0}, float, unsigned int, 1, 4, bool>")
 SUM = native("reduce_kernel<128, 4, at::native::ReduceOp<{0}, at::native::sum_functor<{0}, float>, 4>>")
 ADAM = native("<unnamed>::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>")

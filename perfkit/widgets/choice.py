@@ -157,14 +157,8 @@ class Explorer(traitlets.HasTraits):
 
     @property
     def on_lanes(self) -> dict[str, Any] | None:
-        """Ranks, GPUs and names of the choice as `Lanes` takes them; None if it leaves no device with operations."""
-        devices = self.lanes.devices
-        worked = {"rank": self.ranks, "gpu": self.gpus}
-        ranks, gpus = (tuple(x for x in chosen if x in {*devices[name]}) for name, chosen in worked.items())
-        if devices.empty or (self.ranks and not ranks) or (self.gpus and not gpus):
-            return None
-        names = self.lanes.matching(self.kernels, self.families) if self.kernels or self.families else None
-        return {"ranks": ranks, "gpus": gpus, "names": names}
+        """The choice as `Lanes` takes it; None if it leaves no device with operations."""
+        return self.lanes.asked(self.ranks, self.gpus, self.kernels, self.families)
 
     def choose(self, **choices: Any) -> None:
         """Set several choices at once, or none of them; raises TraitError if one of them does not fit the run."""

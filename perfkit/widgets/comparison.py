@@ -111,31 +111,6 @@ _LATER: WeakKeyDictionary[Selection, dict[Hashable, Later[Any]]] = WeakKeyDictio
 T = TypeVar("T")
 
 
-class _Comparing:
-    """Makes the parts; holds the earlier run as it was last looked at, whose figures are then worked out once."""
-
-    def __init__(self, source: Selection | Explorer, baseline: Run | Selection | None, part: str, peaks: str) -> None:
-        self._source, self._baseline, self._part, self._peaks = source, baseline, part, peaks
-        self._earlier: Selection | None = None
-
-    def __call__(self, view: Selection) -> list[Part]:
-        self._earlier = verdict.earlier(self._baseline, view)
-        compared = partial(verdict.against, baseline=self._baseline, peaks=self._peaks)
-        key = self._baseline, self._peaks
-        both = compared(view) if self._earlier is None else aside(self._source, view, key, compared, COMPARING)
-        if self._part in PARTS:
-            return made(self._part, both)
-        of_runs = charts.tables.show(verdict.overview(self._earlier, view), caption="The two runs")
-        runs = [of_runs, uncompared(both)]
-        if self._part == RUNS:
-            return runs
-        sentence = verdict.sentence(both) or "Neither run holds figures to compare."
-        if self._part == VERDICT or both.figures.empty:
-            return [sentence]
-        names = (name for name, part in PARTS.items() if len(getattr(both, part.frame)))
-        return [sentence, *(part for name in names for part in made(name, both)), *runs]
-
-
 def aside(source: Selection | Explorer, view: Selection, key: Hashable, make: Callable[[Selection], T], why: str) -> T:
     """Return what `make` makes of a choice; in an explorer it is made beside all else, and Pending says so meanwhile.
 
@@ -168,7 +143,25 @@ def compare(
     names = [VERDICT, RUNS, *PARTS]
     if part and part not in names:
         raise ValueError(f"part: {part!r} is no part of a comparison. Choose from {', '.join(names)}.")
-    return shown(source, _Comparing(source, baseline, part, peaks))
+    compared = partial(verdict.against, baseline=baseline, peaks=peaks)
+    earlier: Selection | None = None  # as it was last looked at, held so that its figures are worked out once
+
+    def parts(view: Selection) -> list[Part]:
+        nonlocal earlier
+        earlier = verdict.earlier(baseline, view)
+        both = compared(view) if earlier is None else aside(source, view, (baseline, peaks), compared, COMPARING)
+        if part in PARTS:
+            return made(part, both)
+        runs = [charts.tables.show(verdict.overview(earlier, view), caption="The two runs"), uncompared(both)]
+        if part == RUNS:
+            return runs
+        sentence = verdict.sentence(both) or "Neither run holds figures to compare."
+        if part == VERDICT or both.figures.empty:
+            return [sentence]
+        there = (name for name, of in PARTS.items() if len(getattr(both, of.frame)))
+        return [sentence, *(one for name in there for one in made(name, both)), *runs]
+
+    return shown(source, parts)
 
 
 def made(name: str, both: Comparison) -> list[Part]:

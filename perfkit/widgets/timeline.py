@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -103,17 +103,16 @@ class Levels:
 
         `most`: the rows that a picture has room for; many lanes are divided into fewer bins.
         """
-        ranks, gpus = self._worked("rank", seen.ranks), self._worked("gpu", seen.gpus)
-        if ranks is None or gpus is None:
+        asked = self.lanes.asked(seen.ranks, seen.gpus, seen.pattern, seen.families)
+        if asked is None:
             return Part([], empty(BINS), empty(SPANS), 0, NONE)
-        names = self.lanes.matching(seen.pattern, seen.families) if seen.filtered else None
-        count = self.lanes.count(window=window, ranks=ranks, gpus=gpus, names=names)
+        count = self.lanes.count(window=window, **asked)
         counted = f"{count:,} operation{'s' if count > 1 else ''}" if count else NONE
-        asked = (tuple(ranks), tuple(gpus), self.opened)
-        streams, every = self._streams_of(*asked[:2])
-        if asked not in self._lanes:
-            self._lanes = {asked: timeline_data.arranged(streams, self.opened)}
-        lanes = self._lanes[asked]
+        streams, every = self._streams_of(asked["ranks"], asked["gpus"])
+        key = asked["ranks"], asked["gpus"], self.opened
+        if key not in self._lanes:
+            self._lanes = {key: timeline_data.arranged(streams, self.opened)}
+        lanes = self._lanes[key]
         labels = lanes.drop_duplicates("lane")["label"].tolist()
         note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
         shared = frozenset(lanes.loc[lanes["levels"] > 1, "label"])
@@ -122,11 +121,11 @@ class Levels:
         if count > MOST:
 
             def binned(across: int) -> pd.DataFrame:
-                bins = self.lanes.busy(window=window, bins=across, ranks=ranks, gpus=gpus, names=names)
+                bins = self.lanes.busy(window=window, bins=across, **asked)
                 return timeline_data.together(bins.merge(lanes, on=STREAM))[[*BINS]]
 
             return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note, shared=shared)
-        intervals = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)
+        intervals = self.lanes.intervals(window=window, most=MOST, **asked)
         spans, why = self._described(intervals.merge(lanes, on=STREAM))
         note = " ".join(filter(None, (note, why)))
         return Part(labels, empty(BINS), spans, count, counted, note, "OPERATIONS", shared)
@@ -147,12 +146,6 @@ class Levels:
         lanes = source.lanes
         is_it = np.logical_and.reduce([lanes[column] == row[column] for column in THREAD])
         return str(lanes.loc[is_it, "label"].iloc[0]) if is_it.any() else ""
-
-    def _worked(self, column: str, chosen: Sequence[int]) -> list[int] | None:
-        """Return those chosen that have operations, not readings alone; None if none has."""
-        every = self.lanes.devices[column].tolist()
-        worked = [one for one in chosen if one in every]
-        return None if not every or (chosen and not worked) else worked
 
     def _streams_of(self, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[pd.DataFrame, int]:
         """Return rank, gpu and stream of the streams of the busiest GPUs, sorted by these, and how many there are."""

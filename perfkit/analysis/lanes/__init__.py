@@ -62,6 +62,19 @@ class Lanes:
         """
         return self._works.matching(pattern, families)
 
+    def asked(self, ranks: Ids, gpus: Ids, pattern: str, families: Sequence[str]) -> dict[str, Any] | None:
+        """Return a choice as `ranks`, `gpus` and `names` of `busy`; None if it leaves no device with operations.
+
+        Ranks and GPUs without operations, such as those with readings alone, are left out; empty ones choose all.
+        """
+        chosen: dict[str, Any] = {"names": self.matching(pattern, families) if pattern or families else None}
+        for name, column, wanted in (("ranks", "rank", ranks), ("gpus", "gpu", gpus)):
+            worked = {*self.devices[column]}
+            chosen[name] = tuple(one for one in wanted if one in worked)
+            if not worked or (wanted and not chosen[name]):
+                return None
+        return chosen
+
     def busy(
         self,
         *,

@@ -118,20 +118,12 @@ class Log:
     notes: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Member:
-    """A rank's place in a communicator."""
-
-    rank: int
-    ranks: int
-
-
 @dataclass
 class Facts:
-    """What a log of NCCL says, in the order in which it says it, each once."""
+    """What a log of NCCL says, in the order in which it says it, each once; `members` are rank and number of ranks."""
 
     versions: dict[str, None] = field(default_factory=dict)
-    members: dict[tuple[tuple[str, int, int], str], Member] = field(default_factory=dict)
+    members: dict[tuple[tuple[str, int, int], str], tuple[int, int]] = field(default_factory=dict)
     communicators: dict[str, None] = field(default_factory=dict)
     nodes: dict[int, None] = field(default_factory=dict)
     local_ranks: dict[int, None] = field(default_factory=dict)
@@ -142,12 +134,12 @@ class Facts:
     @property
     def sizes(self) -> list[int]:
         """Numbers of ranks of the communicators, largest first."""
-        return sorted({member.ranks for member in self.members.values()}, reverse=True)
+        return sorted({ranks for _, ranks in self.members.values()}, reverse=True)
 
     def rank_of(self, process: tuple[str, int, int]) -> int | None:
         """Return the rank of a process in its largest communicator, None if the log does not say it."""
         places = [member for (of, _), member in self.members.items() if of == process]
-        return max(places, key=lambda m: m.ranks).rank if places else None
+        return max(places, key=lambda place: place[1])[0] if places else None
 
 
 class Call(NamedTuple):
@@ -262,7 +254,7 @@ def _take(facts: Facts, line: Said) -> None:
         facts.paths[paths[1], paths[2]] = None
     elif comm := _COMM.search(text):
         pointer, rank, ranks, nodes, local, name = comm.groups()
-        facts.members[line.process, pointer] = Member(int(rank), int(ranks))
+        facts.members[line.process, pointer] = int(rank), int(ranks)
         if name:
             facts.communicators[name] = None
         if nodes:

@@ -88,7 +88,7 @@ def xml_log(path: Path) -> Log:
     if any(document.cut for document in documents[:-1]):
         raise ReadError(f"{path}: a document ends before the next begins. {AGAIN}.")
     notes = ["the end is cut: what is not whole is left out"] if documents[-1].cut else []
-    return _log(path, [document.inventory for document in documents], XML_NAMES, notes)
+    return _log(path, [Inventory(one.head, one.gpus) for one in documents], XML_NAMES, notes)
 
 
 class _Document:
@@ -104,7 +104,6 @@ class _Document:
         self.gpus: list[dict[str, str]] = []
         self.cut = False
         self._parse(data)
-        self.inventory = Inventory(self.head, self.gpus)
 
     def _parse(self, data: bytes) -> None:
         parser = expat.ParserCreate()

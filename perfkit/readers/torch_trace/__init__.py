@@ -7,7 +7,7 @@ AMD GPUs, plain and gzip, also as rewritten by other programs (minified, keys in
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from perfkit.format import printable
 from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
-from perfkit.readers.torch_trace.events import FORMS, TABLES, TEN_YEARS, Other, Spans
+from perfkit.readers.torch_trace.events import FORMS, TABLES, TEN_YEARS, Columns, Other, Spans
 from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths, keys_before_events
 from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
 
@@ -149,16 +149,15 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     calling = next((name for name in ("API_CALLS", "OPS", "RANGES") if name in frames), None)
     processes = frames[calling]["process"].unique().tolist() if calling else []
     process = int(processes[0]) if len(processes) == 1 else -1
-    if "KERNELS" in spans:
-        calls = frames.get("API_CALLS", perfkit_tables.API_CALLS.empty())
-        frames["KERNELS"] = tables.kernels(spans["KERNELS"], columns.pop("KERNELS"), process, calls)
-    if "COPIES" in spans:
-        frames["COPIES"] = tables.copies(spans["COPIES"], columns.pop("COPIES"), process)
-    if "SAMPLES" in spans:
-        frames["SAMPLES"] = tables.samples(columns.pop("SAMPLES"))
-    if "COLLECTIVES" in spans:
-        frames["COLLECTIVES"] = tables.collectives(spans["COLLECTIVES"], columns.pop("COLLECTIVES"))
-    return frames
+    calls = frames.get("API_CALLS", perfkit_tables.API_CALLS.empty())
+    of_gpus: dict[str, Callable[[Spans, Columns], pd.DataFrame]] = {
+        "KERNELS": partial(tables.kernels, process=process, api_calls=calls),
+        "COPIES": partial(tables.copies, process=process),
+        "SAMPLES": tables.samples,
+        "COLLECTIVES": tables.collectives,
+    }
+    made = {table: make(spans[table], columns.pop(table)) for table, make in of_gpus.items() if table in spans}
+    return frames | made
 
 
 def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:

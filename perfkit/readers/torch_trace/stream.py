@@ -204,7 +204,11 @@ class Source:
             if closed:
                 break
         if closed:
-            self._tail(self._following(rest, chunks))
+            for chunk in chunks:
+                rest += chunk
+                if len(rest) > LONGEST:
+                    raise self._damaged(rest, f"more than {LONGEST} bytes follow the events")
+            self._tail(bytes(rest))
         else:
             end = bytes(_without_comma(rest))
             if not _ends_early(end):
@@ -243,14 +247,6 @@ class Source:
             return _decoded(filled, len(filled))
         except UNREADABLE:
             raise self._damaged(text, why) from None
-
-    def _following(self, rest: bytearray, chunks: Iterator[bytes]) -> bytes:
-        """Return the text after the events."""
-        for chunk in chunks:
-            rest += chunk
-            if len(rest) > LONGEST:
-                raise self._damaged(rest, f"more than {LONGEST} bytes follow the events")
-        return bytes(rest)
 
     def _tail(self, text: bytes) -> None:
         """Read the keys after the events; what is cut off there is lost, the events are not."""

@@ -376,7 +376,7 @@ def add_memory(memory: Spans, events: list[forms.Memory]) -> None:
     )
 
 
-def samples(columns: Columns) -> pd.DataFrame:
+def samples(_: Spans, columns: Columns) -> pd.DataFrame:
     """Return SAMPLES: bytes allocated and reserved on each device after every change, of the CPU as gpu -1."""
     value = np.concatenate([columns["allocated"], columns["reserved"]])
     recorded = value != forms.UNKNOWN
