@@ -14,16 +14,7 @@ from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, fraction, hover
 from perfkit.charts.timeline import TICK
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 
-FORMAT_COLOURS = {
-    "fp64": "#5D4E45",
-    "fp32": "#D55E00",
-    "tf32": "#E0A010",
-    "fp16": "#90B7FA",
-    "bf16": "#1F77D4",
-    "fp8": "#744FEA",
-    "int8": "#00B878",
-    "unknown": "#9A9A9A",
-}
+FORMAT_COLOURS = theme.COLOURS["format"]
 FORMAT_NAMES = {**{key: key.upper() for key in FORMAT_COLOURS}, "unknown": "unknown"}
 TENSOR_CORES = {"yes": "on tensor cores", "no": "not on tensor cores", "unknown": "tensor cores unknown"}
 FAMILIES = {"gemm": "GEMM", "convolution": "convolution", "attention": "attention"}

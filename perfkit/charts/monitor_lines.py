@@ -44,19 +44,7 @@ class Axes(NamedTuple):
 
 
 Still = alt.VConcatChart | alt.LayerChart  # what stands in for it where nothing moves
-NAMES = {
-    "gpu_busy_frac": "GPU busy",
-    "graphics_active_frac": "engine active",
-    "sm_active_frac": "SMs active",
-    "tensor_active_frac": "tensor pipes active",
-    "dram_active_frac": "memory active",
-    "memory_used_bytes": "memory used",
-    "power_w": "power",
-    "temperature_c": "temperature",
-    "sm_clock_hz": "SM clock",
-    "pcie_rx_bytes_per_s": "PCIe to the GPU",
-    "pcie_tx_bytes_per_s": "PCIe from the GPU",
-}
+NAMES = theme.WORDS["strips"]  # in their order
 STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
 STRIP_HEIGHT, STRIP_DIGITS = 56, 4  # pixels; more digits than a screen can show
 

@@ -14,18 +14,7 @@ from perfkit.charts.shares import NO_WORK, PART_OF, segments, worked
 from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Shown, Unit, duration, number, percent, printable, several, size, unit
 
-OPERATIONS: dict[str, tuple[str, str]] = {  # the colour and the shape of each
-    "all_reduce": ("#1F77D4", "circle"),
-    "all_gather": ("#D55E00", "square"),
-    "reduce_scatter": ("#00B878", "diamond"),
-    "all_to_all": ("#744FEA", "triangle-up"),
-    "broadcast": ("#E0A010", "cross"),
-    "reduce": ("#884421", "triangle-down"),
-    "send_recv": ("#CB8BC4", "triangle-left"),
-    "gather": ("#276B71", "triangle-right"),
-    "scatter": ("#394B74", "arrow"),
-}
-OPERATION_COLOURS, SHAPES = ({key: row[at] for key, row in OPERATIONS.items()} for at in (0, 1))
+OPERATION_COLOURS, SHAPES = ({key: row[at] for key, row in theme.COLOURS["operation"].items()} for at in (0, 1))
 OPERATION_NAMES = {key: key.replace("_", "-") for key in OPERATION_COLOURS}
 LOSSES = {"group": "process group", "span": "where", "ranks_count": "ranks", "count": "collectives"}
 LOSSES |= {"transfer_ns": "transfer", "skew_ns": "arrival skew", "dispatch_ns": "host dispatch", "verdict": "verdict"}
@@ -64,16 +53,7 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
 }
 MOST_FIGURES = 10  # more would touch each other
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
-# By the first part of NCCL's name for a transport; the network by whether the card reaches the GPU's memory.
-WAYS: dict[str, tuple[str, str]] = {  # the colour and the name of each
-    "P2P": ("#00B878", "from GPU to GPU in the node"),
-    "GDRDMA": ("#1F77D4", "over the network, straight from GPU memory"),
-    "SHM": ("#D55E00", "through CPU memory in the node"),
-    "NET": ("#884421", "over the network, through CPU memory"),
-    "other": ("#744FEA", "another way"),
-    "": ("#999999", "a way that the log does not name"),
-}
-WAY_COLOURS, WAY_NAMES = ({key: row[at] for key, row in WAYS.items()} for at in (0, 1))
+WAY_COLOURS, WAY_NAMES = ({key: row[at] for key, row in theme.COLOURS["way"].items()} for at in (0, 1))
 NO_MEETING = "It takes collectives of several ranks, recorded over the same steps with their message sizes."
 
 

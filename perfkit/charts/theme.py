@@ -21,53 +21,19 @@ from perfkit.errors import SchemaError
 
 with Path(__file__).with_name("words.toml").open("rb") as _file:
     WORDS: dict[str, dict[str, str]] = tomllib.load(_file)
+with Path(__file__).with_name("colours.toml").open("rb") as _file:
+    COLOURS: dict[str, dict[str, Any]] = tomllib.load(_file)
 
 # JupyterLab draws this type without network access and papermill stores it; Altair's own type for
 # Vega-Lite 6 has neither property. The version in it only selects JupyterLab's viewer.
 MIME = "application/vnd.vegalite.v5+json"
 WIDTH = 640
 LABEL_WIDTH = 260
-KIND_COLOURS: dict[str, str] = {
-    "computation": "#1F77D4",
-    "communication": "#D55E00",
-    "copy": "#00B878",
-    "other_kernels": "#B83CA0",
-    "idle": "#B4B4B4",
-}
+KIND_COLOURS: dict[str, str] = COLOURS["kind"]
 KIND_NAMES: dict[str, str] = {kind: kind.replace("_", " ") for kind in KIND_COLOURS}
-FAMILY_COLOURS: dict[str, str] = {
-    "gemm": KIND_COLOURS["computation"],
-    "convolution": "#90B7FA",
-    "attention": "#744FEA",
-    "normalisation": "#394B74",
-    "softmax": "#276B71",
-    "elementwise": "#9E10A5",
-    "reduction": "#5D4E45",
-    "embedding": "#884421",
-    "optimizer": "#CB8BC4",
-    "communication": KIND_COLOURS["communication"],
-    "copy": KIND_COLOURS["copy"],
-    "other": "#9A9A9A",
-}
-CAUSES: dict[str, tuple[str, str]] = {  # the colour and the name of each
-    "host_wait": ("#7B3FA0", "host wait: the CPU had not launched yet"),
-    "kernel_wait": ("#E0A010", "kernel wait: launched, began within 30 µs"),
-    "other": ("#20A0B0", "other: launched, began 30 µs later or more"),
-    "unattributed": ("#808080", "unattributed: no launch recorded"),
-    "edge": ("#C8C8C8", "edge: before or after all work"),
-}
-CAUSE_COLOURS, CAUSE_NAMES = ({key: row[at] for key, row in CAUSES.items()} for at in (0, 1))
-DETAILS: dict[str, tuple[str, str]] = {  # the colour and the name of each
-    "sync": ("#7B3FA0", "host wait: inside a synchronising call"),
-    "data_loading": ("#A0469A", "host wait: data loading"),
-    "memory": ("#B57EDC", "host wait: allocating memory"),
-    "launch": ("#6A5ACD", "host wait: inside a launch call"),
-    "cuda_call": ("#4B3B8F", "host wait: inside another CUDA call"),
-    "mpi": ("#8C6BB1", "host wait: inside a call of MPI"),
-    "system": ("#C77DBB", "host wait: inside a system call"),
-    "host_code": ("#9A86B8", "host wait: code of the program on the CPU"),
-}
-DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in DETAILS.items()} for at in (0, 1))
+FAMILY_COLOURS: dict[str, str] = {key: KIND_COLOURS.get(shade, shade) for key, shade in COLOURS["family"].items()}
+CAUSE_COLOURS, CAUSE_NAMES = ({key: row[at] for key, row in COLOURS["cause"].items()} for at in (0, 1))
+DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in COLOURS["detail"].items()} for at in (0, 1))
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 Chart = alt.TopLevelMixin  # of one picture or of several
 WIDEST = 60  # pixels of a column
