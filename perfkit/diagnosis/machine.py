@@ -24,7 +24,7 @@ from perfkit import hardware
 from perfkit.analysis import communication, efficiency, llm_operations
 from perfkit.analysis import scaling as analysis_scaling
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules import tell, words
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
 from perfkit.hardware import Peaks
@@ -76,25 +76,12 @@ class LineRate:
 
 PLACES = 400  # of iterations in a picture
 KINDS = frozenset({"network", "training"})
-TRAINING = {
-    "iteration_ns": ("baseline_step_ns", "Step time", "ns", "median time of an iteration"),
-    "tokens_per_s": ("baseline_tokens_per_s", "Tokens", "1/s", "median tokens of all GPUs per second"),
-    "samples_per_s": ("baseline_samples_per_s", "Samples", "1/s", "median samples of all GPUs per second"),
-    "training_flops_per_s": (
-        "baseline_flops_per_s",
-        "Arithmetic of a GPU",
-        "FLOP/s",
-        "median of the printed rate of one GPU; older versions of Megatron also count recomputed activations",
-    ),
-}
+TRAINING = words("training")
 _NAMES = ("step_ns", "tokens_per_s", "samples_per_s", "flops_per_s")  # of the same, as columns
 PHASES = {"forward_ns": "forward pass", "backward_ns": "backward pass", "step_ns": "optimizer step"}
 _TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count", "step_ns")
 MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
-MEMORY = {
-    "memory_used_bytes": "highest reading of the GPU memory in use, of all processes",
-    "memory_reserved_bytes": "highest reading of the memory held by the framework's allocator",
-}
+MEMORY = words("memory")
 
 
 @dataclass(frozen=True)

@@ -18,43 +18,21 @@ from perfkit.analysis import communication, gaps, host, memory, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, kept
+from perfkit.diagnosis.rules import words
 from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
 from perfkit.schema import OVERLAP_NS, overrunning
 from perfkit.selection import Selection, covers
 from perfkit.tables import KERNELS
 
-PARTS = {
-    "computation": ("GPU computing", "during which compute kernels or memsets ran"),
-    "exposed_communication": ("Exposed communication", "during which communication kernels ran and no compute kernel"),
-    "exposed_copy": ("Exposed copies", "during which copies ran and no kernel"),
-    "other_kernels": ("Kernels not selected", "during which only kernels outside the selection ran"),
-    "idle": ("GPU idle", "during which no kernel, copy or memset ran on the GPU"),
-}
-IDLE_NAMES = {  # by cause of idle time, as `charts.shares` names it
-    "sync": "CPU waits for the GPU",
-    "launch": "launch calls",
-    "cuda_call": "other CUDA calls",
-    "memory": "allocation",
-    "mpi": "MPI",
-    "system": "operating system",
-    "host_code": "CPU code",
-    "kernel_wait": "between kernels",
-    "other": "other wait",
-    "unattributed": "cause not recorded",
-    "edge": "start and end",
-}
+PARTS = words("parts")
+IDLE_NAMES = words("idle")
 FEW, SHORT_NS = 10, 1_000_000  # operations of the GPU and their time, too few to judge a program by (convention)
 APART = 0.1  # shares of GPUs that differ by this much are not averaged (convention)
 AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
 STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are less than this share of the span
 INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
-METRICS = {
-    "sm_active_frac": ("SM active", "share of cycles in which an SM has a resident warp; average over samples and SMs"),
-    "tensor_active_frac": ("Tensor pipe active", "share of cycles in which a tensor pipe works; average over samples"),
-    "dram_read_frac": ("DRAM read", "share of the peak bandwidth that reads use; average over samples"),
-    "dram_write_frac": ("DRAM write", "share of the peak bandwidth that writes use; average over samples"),
-}
+METRICS = words("sampled")
 # How the source of a figure begins that rests on how long kernels ran.
 KERNEL_TIMES = (
     *("KERNELS", "communication.overlap", "communication.plateau", "communication.summary", "gaps.", "operators."),

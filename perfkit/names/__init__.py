@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import pandas as pd
 
-from perfkit.names import families
+from perfkit.names import families, parsing
 from perfkit.names.families import FAMILIES, Decoded, family, short
 from perfkit.names.parsing import base, library_of, qualified
 
@@ -38,26 +38,8 @@ _TENSOR = re.compile(
 _CUDA_CORES = re.compile(r"simt|(?:_|^)g?[sdhcz]gemm|scudnn|convolve_sgemm|ffma")
 # cuDNN's backward convolutions from before tensor cores, with the type of their operands first.
 _EARLY_CUDNN = re.compile(r"\b[dw]grad(?:2d)?_(?:alg\d\w*|engine)<(?:float|double)\b")
-_WORK = {
-    "gemm": "matrix multiplication (GEMM)",
-    "convolution": "convolution",
-    "attention": "fused attention",
-    "normalisation": "normalisation",
-    "softmax": "softmax",
-    "elementwise": "elementwise work",
-    "reduction": "reduction",
-    "embedding": "embedding lookup",
-    "optimizer": "optimiser step",
-    "communication": "communication between GPUs",
-    "copy": "data movement",
-}
-_DIRECTION = {
-    "fprop": "forward pass of a convolution",
-    "dgrad": "gradient of a convolution with respect to its input (dgrad)",
-    "wgrad": "gradient of a convolution with respect to its weights (wgrad)",
-    "fwd": "forward pass",
-    "bwd": "backward pass",
-}
+_WORK = dict(parsing.RULES["work"])
+_DIRECTION = dict(parsing.RULES["direction_words"])
 _FUNCTORS = families.compiled_rules("functors")
 _AMD = ("MIOpen", "Composable Kernel", "AITER", "Tensile (rocBLAS, hipBLASLt)")
 _OPERAND = {"n": "not transposed", "t": "transposed"}

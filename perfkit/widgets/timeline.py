@@ -23,7 +23,7 @@ from perfkit.selection import Selection, extent
 from perfkit.tables import API_CALLS
 from perfkit.widgets import timeline_data, timeline_search
 from perfkit.widgets.live import Later
-from perfkit.widgets.timeline_data import LINED, NEEDED, ON_GPU, STREAM, THREAD, Part, Source, empty, fitting
+from perfkit.widgets.timeline_data import LINED, ON_GPU, STREAM, THREAD, Part, Source, empty, fitting
 from perfkit.widgets.timeline_search import Dossiers, copied, launched
 
 if TYPE_CHECKING:
@@ -38,18 +38,19 @@ SHARED = "A lane of several streams shows computation, and above it what works b
 NONE = "no operation"
 PROJECTED = ("RANGES", "KERNELS", "API_CALLS")
 NO_CALL = Launching(API_CALLS.empty())
-BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Explorer], pd.DataFrame]]] = {
-    ON_GPU: (timeline_data.on_gpus, lambda explorer: timeline_data.projected(*map(explorer.run.table, PROJECTED))),
-    "copies": (timeline_data.copies, lambda explorer: explorer.run.copies),
-    "API calls": (timeline_data.calls, lambda explorer: explorer.run.api_calls),
-    "NVTX ranges": (timeline_data.ranges, lambda explorer: explorer.run.ranges),
-    "operators": (timeline_data.operators, lambda explorer: explorer.run.ops),
-    "Python": (timeline_data.python_calls, lambda explorer: explorer.run.python_calls),
-    "OS calls": (timeline_data.os_calls, lambda explorer: explorer.run.os_calls),
-    "collectives": (timeline_data.collectives, lambda explorer: explorer.run.collectives),
-    "steps": (timeline_data.steps, lambda explorer: explorer.steps),
+BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], str]] = {  # how lanes are made, and of which table
+    ON_GPU: (timeline_data.on_gpus, "RANGES"),
+    "copies": (timeline_data.copies, "COPIES"),
+    "API calls": (timeline_data.calls, "API_CALLS"),
+    "NVTX ranges": (timeline_data.ranges, "RANGES"),
+    "operators": (timeline_data.operators, "OPS"),
+    "Python": (timeline_data.python_calls, "PYTHON_CALLS"),
+    "OS calls": (timeline_data.os_calls, "OS_CALLS"),
+    "collectives": (timeline_data.collectives, "COLLECTIVES"),
+    "steps": (timeline_data.steps, "KERNELS"),
 }
-SWITCHES = (*BESIDE, *LINED)
+# The table of the run without which nothing can be switched on.
+NEEDED = {name: table for name, (_, table) in BESIDE.items()} | dict.fromkeys(LINED, "SAMPLES")
 
 
 class Levels:
@@ -73,7 +74,9 @@ class Levels:
 
     def _sorted(self, name: str) -> Source:
         lanes_of, table = BESIDE[name]
-        return lanes_of(table(self._explorer))
+        if name == ON_GPU:
+            return lanes_of(timeline_data.projected(*map(self.run.table, PROJECTED)))
+        return lanes_of(self._explorer.steps if name == "steps" else self.run.table(table))
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""
@@ -201,7 +204,7 @@ class Zoomable:
         self._found: timeline_search.Matches | None = None
         self._asked, self._place = "", 0  # what is searched, and the middle of the match that was jumped to
         self.picture = Canvas(layout={"width": "100%"})
-        self.beside = {name: ipywidgets.ToggleButton(description=name, layout={"width": "auto"}) for name in SWITCHES}
+        self.beside = {name: ipywidgets.ToggleButton(description=name, layout={"width": "auto"}) for name in NEEDED}
         present = {name for profile in explorer.run.profiles for name in profile.loaders}
         for name, toggle in self.beside.items():
             toggle.layout.display = None if NEEDED[name] in present else "none"

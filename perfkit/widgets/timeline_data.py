@@ -60,17 +60,6 @@ LINED = {  # lanes of metrics over time
     "PCIe and NVLink": LINKS | {"nvlink_bytes_per_s": "NVLink, both ways"},
     "memory": {"memory_used_bytes": "memory used", **MEMORY},
 }
-NEEDED = dict.fromkeys(LINED, "SAMPLES") | {  # the table of the run without which nothing can be switched on
-    ON_GPU: "RANGES",
-    "copies": "COPIES",
-    "API calls": "API_CALLS",
-    "NVTX ranges": "RANGES",
-    "operators": "OPS",
-    "Python": "PYTHON_CALLS",
-    "OS calls": "OS_CALLS",
-    "collectives": "COLLECTIVES",
-    "steps": "KERNELS",
-}
 BINS_ACROSS, PIXELS = 320, 1200
 MOST, MOST_SPARSE = 500, 3000  # intervals of a source drawn one by one
 MOST_LANES, MOST_LINES = 24, 24

@@ -47,6 +47,8 @@ OPERATIONS = {
     **{name: name for name in ("gather", "scatter", "reduce")},
 }
 CPU = 0  # c10::DeviceType; CUDA is 1, HIP 6
+ON_THREAD = ("process", "thread", "start_ns", "dur_ns")
+ON_GPU = ("start_ns", "dur_ns", "gpu", "stream", "correlation")
 METRICS = ["memory_allocated_bytes", "memory_reserved_bytes"]
 
 
@@ -149,10 +151,10 @@ def _times(columns: Columns) -> tuple[Int, Int, Int, Int]:
     return columns["process"], columns["thread"], columns["start_ns"], columns["dur_ns"]
 
 
-def _frame(columns: Columns, **finished: Any) -> pd.DataFrame:
-    """Return where and when calls ran, with the finished columns."""
-    place = {name: columns[name] for name in ("process", "thread", "start_ns", "dur_ns")}
-    return pd.DataFrame({"rank": np.zeros(len(place["start_ns"]), "int32"), **place, **finished}, copy=False)
+def _frame(columns: Columns, place: Sequence[str] = ON_THREAD, /, **finished: Any) -> pd.DataFrame:
+    """Return where and when something ran, with the finished columns."""
+    own = {"rank": np.zeros(len(columns["start_ns"]), "int32")}
+    return pd.DataFrame({**own, **{name: columns[name] for name in place}, **finished}, copy=False)
 
 
 def add_kernels(kernels: Spans, collectives: Spans, events: list[forms.Kernel]) -> None:
@@ -219,9 +221,10 @@ def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFram
     grid = np.where(_launched_by(columns, api_calls, GRID_IN_THREADS), of_threads[shape], blocks[shape])
     columns["block_threads"] = quantities(_size(block) for _, block in shapes)[shape]
     return tables.KERNELS.make(
-        _gpu_frame(
+        _frame(
             columns,
-            process,
+            ON_GPU,
+            process=np.full(len(grid), process),
             name=category(columns["name"], named["name"].tolist()),
             full_name=category(columns["name"], labels),
             family=category(columns["name"], named["family"].tolist()),
@@ -245,12 +248,13 @@ def _launched_by(columns: Columns, api_calls: pd.DataFrame, word: str) -> np.nda
 def copies(spans: Spans, columns: Columns, process: int) -> pd.DataFrame:
     """Return COPIES: copies and memsets; the size of those without one is 0."""
     words = zip(*(_sides(name, kind) for name, kind in spans.values("kind")), strict=True)
-    sides = {
+    sides: dict[str, Any] = {
         column: category(columns["kind"], labels)
         for column, labels in zip(("direction", "src_memory", "dst_memory"), words, strict=True)
     }
     size = np.where(columns["bytes"] == forms.UNKNOWN, 0, columns["bytes"])
-    return tables.COPIES.make(_gpu_frame(columns, process, bytes=size, peer_gpu=columns["peer_gpu"], **sides))
+    sides |= {"process": np.full(len(size), process), "bytes": size}
+    return tables.COPIES.make(_frame(columns, (*ON_GPU, "peer_gpu"), **sides))
 
 
 def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
@@ -267,14 +271,6 @@ def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
     direction = copy[1] if copy else kind
     source, target = (copy[2], copy[3]) if copy else (None, None)
     return DIRECTIONS.get(direction or "", "unknown"), source and source.lower(), target and target.lower()
-
-
-def _gpu_frame(columns: Columns, process: int, **finished: Any) -> pd.DataFrame:
-    """Return where and when operations ran, with the finished columns."""
-    rows = len(columns["start_ns"])
-    place = {name: columns[name] for name in ("start_ns", "dur_ns", "gpu", "stream", "correlation")}
-    own = {"rank": np.zeros(rows, "int32"), "process": np.full(rows, process)}
-    return pd.DataFrame({**own, **place, **finished}, copy=False)
 
 
 def operation(name: str) -> str | None:
