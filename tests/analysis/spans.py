@@ -15,8 +15,8 @@ def span(start: int, end: int, **more: Any) -> dict[str, Any]:
     return {"start_ns": start, "dur_ns": end - start, **more}
 
 
-def us(start: int, end: int, **more: Any) -> dict[str, Any]:
-    return span(start * 1000, end * 1000, **more)
+def us(start: int, end: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
+    return span(start * 1000, end * 1000, correlation=correlation, **more)
 
 
 def call(start: int, end: int, name: str = "cudaLaunchKernel", correlation: int = -1, **more: Any) -> dict[str, Any]:

@@ -15,16 +15,7 @@ from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, lon
 from perfkit.analysis.timeline import breakdown
 from perfkit.tables import API_CALLS, COPIES
 
-US, LAUNCH = 1_000, "cudaLaunchKernel"
-
-
-def kernel(start_us: int, end_us: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    return us(start_us, end_us, correlation=correlation, **more)
-
-
-def call(start_us: int, end_us: int, name: str, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    """A call, or a range."""
-    return us(start_us, end_us, name=name, **more, **({"correlation": correlation} if correlation >= 0 else {}))
+US = 1_000
 
 
 def found_us(gaps: pd.DataFrame) -> list[tuple[Any, ...]]:
@@ -43,8 +34,8 @@ def test_a_gap_is_divided_at_its_launch_call() -> None:
         (100, 133, "kernel_wait", {"launch": 4, "kernel_wait": 29}),
         (100, 134, "other", {"launch": 4, "other": 30}),
     ):
-        work = kernels(us(0, 100), kernel(start_us, start_us + 5, 7))
-        gap = idle_gaps(work, COPIES.empty(), api_calls(call(launch_us, launch_us + 4, LAUNCH, 7))).loc[0]
+        work = kernels(us(0, 100), us(start_us, start_us + 5, 7))
+        gap = idle_gaps(work, COPIES.empty(), api_calls(us(launch_us, launch_us + 4, 7))).loc[0]
         assert (cause, (start_us - 100) * US, 100 * US) == (gap["cause"], gap["dur_ns"], gap["start_ns"])
         assert parts == parts_us(gap)
 
@@ -54,9 +45,9 @@ def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
     # process's later call decides nothing, and a page before any call is unattributed.
     page = {"src_memory": "managed", "dst_memory": "managed", "direction": "D2H"}
     pages = copies(us(160, 165, **page), us(30, 35, **page))
-    calls = api_calls(call(36, 38, LAUNCH, 3), call(90, 91, LAUNCH, 9, process=2))
-    work = kernels(us(0, 20), kernel(40, 100, 3))
-    gaps = idle_gaps(work, pages, calls, os_calls=os_calls(call(110, 150, "pwrite64")))
+    calls = api_calls(us(36, 38, 3), us(90, 91, 9, process=2))
+    work = kernels(us(0, 20), us(40, 100, 3))
+    gaps = idle_gaps(work, pages, calls, os_calls=os_calls(us(110, 150, name="pwrite64")))
     assert ["unattributed", "host_wait", "host_wait"] == gaps["cause"].tolist()
     assert (0, 100, 60, "host_wait") == found_us(gaps)[2]
     assert {"system": 40, "host_code": 20} == parts_us(gaps.loc[2])
@@ -65,8 +56,8 @@ def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
 
 def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
     # Gaps of 110 and 50 us: 90 + 20 us of code, 4 + 4 in the launch calls, 16 + 26 before the kernels begin.
-    work = kernels(us(0, 100), kernel(210, 300, 7), kernel(350, 360, 8))
-    calls = api_calls(call(190, 194, LAUNCH, 7), call(320, 324, LAUNCH, 8))
+    work = kernels(us(0, 100), us(210, 300, 7), us(350, 360, 8))
+    calls = api_calls(us(190, 194, 7), us(320, 324, 8))
     by_cause = idle_by_cause(idle_gaps(work, COPIES.empty(), calls, window=(0, 370 * US)))
     expected = {"host_code": (2, 110, 90), "kernel_wait": (2, 42, 26), "edge": (1, 10, 10), "launch": (2, 8, 4)}
     name = by_cause["detail"].astype(object).fillna(by_cause["cause"].astype(object))
@@ -76,10 +67,10 @@ def test_the_parts_of_a_gap_count_for_their_own_causes() -> None:
 
 
 def test_causes_are_determinable_up_to_a_fifth_without_call() -> None:
-    calls = api_calls(*(call(c, c + 1, LAUNCH, c) for c in range(4)))
-    work, one = kernels(*(kernel(10 + c, 11 + c, c) for c in range(5))), kernel(10, 11, 1)
-    graph = api_calls(call(0, 1, LAUNCH, 1), call(2, 3, "cudaGraphLaunch", 2))
-    nodes = kernels(one, kernel(12, 13, 2, in_graph=True), kernel(13, 14, 2, in_graph=True))
+    calls = api_calls(*(us(c, c + 1, c) for c in range(4)))
+    work, one = kernels(*(us(10 + c, 11 + c, c) for c in range(5))), us(10, 11, 1)
+    graph = api_calls(us(0, 1, 1), us(2, 3, 2, name="cudaGraphLaunch"))
+    nodes = kernels(one, us(12, 13, 2, in_graph=True), us(13, 14, 2, in_graph=True))
     for tables, why in (
         ((work, copies(), calls), None),
         ((nodes, copies(), graph), None),

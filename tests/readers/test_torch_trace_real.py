@@ -129,16 +129,6 @@ def test_launches_steps_devices_and_recording(capture: Profile, truth: dict[str,
     assert capture.capture["dur_ns"].iloc[0] == max([*(spans["start_ns"] + spans["dur_ns"]), *samples])
 
 
-@pytest.mark.parametrize(
-    ("name", "moved", "most"), [(real.NCCL_A100, 639, 1), (real.EPOCH_DECIMALS, 4325, 248), (BERT_H100, 0, 0)]
-)
-def test_times_that_a_float64_moves(capture: Profile, truth: dict[str, Any], moved: int, most: int) -> None:
-    """As float64, starts move by 1 ns even where ts is relative to a base, and by up to 248 ns where it is not."""
-    kernels = capture.table("KERNELS")
-    off = (real.as_float64(kernels, real.zero(capture, truth))["start_ns"] - kernels["start_ns"]).abs()
-    assert (moved, most) == ((off > 0).sum(), off.max())
-
-
 @pytest.mark.parametrize("name", sorted(real.ROUNDED_TRUTH))
 def test_times_are_the_decimals_of_the_events(capture: Profile, truth: dict[str, Any]) -> None:
     """Where the truth is rounded: start and duration of every operation, call, operator and range, to the ns."""

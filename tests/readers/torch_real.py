@@ -93,14 +93,11 @@ def zero(capture: Profile, truth: dict[str, Any]) -> int:
 
 
 def as_in_the_truth(capture: Profile, table: str, truth: dict[str, Any]) -> pd.DataFrame:
-    """A table of the trace, its starts rounded where those of the truth are."""
-    frame = capture.table(table)
-    return as_float64(frame, zero(capture, truth)) if capture.path.name in ROUNDED_TRUTH else frame
-
-
-def as_float64(frame: pd.DataFrame, zero: int) -> pd.DataFrame:
-    """The rows with starts as a reading in float64 has them: microseconds, times 1000, rounded."""
-    starts = [round(float(Decimal(start + zero) / 1000) * 1000) - zero for start in frame["start_ns"].tolist()]
+    """A table of the trace; where the truth is rounded, with starts as a reading in float64 has them."""
+    frame, begun = capture.table(table), zero(capture, truth)
+    if capture.path.name not in ROUNDED_TRUTH:
+        return frame
+    starts = [round(float(Decimal(start + begun) / 1000) * 1000) - begun for start in frame["start_ns"].tolist()]
     return frame.assign(start_ns=np.array(starts, np.int64))
 
 

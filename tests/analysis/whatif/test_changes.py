@@ -19,10 +19,6 @@ US = 1_000
 SLOW_HOST: dict[str, Any] = {"cpu_ns": 60_000, "kernel_ns": 20_000}
 
 
-def row(start_us: int, end_us: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    return us(start_us, end_us, correlation=correlation, **more)
-
-
 def spans(found: Replay) -> tuple[float, ...]:
     """Low, span and high, us."""
     return found.low_ns / US, found.span_ns / US, found.high_ns / US
@@ -30,8 +26,8 @@ def spans(found: Replay) -> tuple[float, ...]:
 
 def four(measure: Change) -> tuple[float, ...]:
     """Four kernels of 5 us launched every 20 us, [10, 15) to [70, 75)."""
-    work = kernels(*(row(20 * i + 10, 20 * i + 15, i, name="ab"[i // 2]) for i in range(4)))
-    calls = api_calls(*(row(20 * i, 20 * i + 6, i) for i in range(4)), row(76, 80, name="cudaDeviceSynchronize"))
+    work = kernels(*(us(20 * i + 10, 20 * i + 15, i, name="ab"[i // 2]) for i in range(4)))
+    calls = api_calls(*(us(20 * i, 20 * i + 6, i) for i in range(4)), us(76, 80, name="cudaDeviceSynchronize"))
     return spans(replay(work, COPIES.empty(), calls, changes=[measure]))
 
 
@@ -64,8 +60,8 @@ def test_host_bound(measure: Change, expected_us: tuple[int, ...]) -> None:
 
 def loading(*changes: Change) -> float:
     """Span, us: batches are loaded [20, 120) and [140, 240), kernels [10, 18), [130, 138), [250, 258)."""
-    calls = api_calls(*(row(at, at + 5, i) for i, at in enumerate((0, 120, 240))))
-    work = kernels(*(row(at + 10, at + 18, i) for i, at in enumerate((0, 120, 240))))
+    calls = api_calls(*(us(at, at + 5, i) for i, at in enumerate((0, 120, 240))))
+    work = kernels(*(us(at + 10, at + 18, i) for i, at in enumerate((0, 120, 240))))
     named = ranges(us(20, 120, name="next_batch"), us(140, 240, name="next_batch"), us(0, 300, name="epoch"))
     return replay(work, COPIES.empty(), calls, changes=changes, ranges=named).span_ns / US
 
@@ -80,11 +76,11 @@ def test_loading() -> None:
 def copied(*changes: Change) -> tuple[float, ...]:
     """A copy in [10, 60) that its call waits for, a kernel [75, 95), a copy out [100, 110)."""
     calls = api_calls(
-        *(row(0, 62, 1, name="cudaMemcpy"), row(65, 70, 2), row(72, 77, 3, name="cudaMemcpyAsync")),
-        *(row(78, 115, name="cudaDeviceSynchronize"), row(120, 125, 4)),
+        *(us(0, 62, 1, name="cudaMemcpy"), us(65, 70, 2), us(72, 77, 3, name="cudaMemcpyAsync")),
+        *(us(78, 115, name="cudaDeviceSynchronize"), us(120, 125, 4)),
     )
-    moves = copies(row(10, 60, 1), row(97, 107, 3, direction="D2H", src_memory="device", dst_memory="pinned"))
-    work = kernels(row(75, 95, 2), row(130, 140, 4))
+    moves = copies(us(10, 60, 1), us(97, 107, 3, direction="D2H", src_memory="device", dst_memory="pinned"))
+    work = kernels(us(75, 95, 2), us(130, 140, 4))
     return spans(replay(work, moves, calls, changes=changes))
 
 
@@ -107,11 +103,11 @@ def test_copies_by_hand() -> None:
 def test_the_host_may_need_what_a_copy_brings_it(name: str) -> None:
     moved, calls = [], []
     for i, at in enumerate((0, 700)):
-        calls += [row(at, at + 5, 3 * i), row(at + 5, at + (202 if name == "cudaMemcpy" else 10), 3 * i + 1, name=name)]
+        calls += [us(at, at + 5, 3 * i), us(at + 5, at + (202 if name == "cudaMemcpy" else 10), 3 * i + 1, name=name)]
         if name == "cudaMemcpyAsync":
-            calls.append(row(at + 10, at + 202, 3 * i + 2, name="cudaStreamSynchronize"))
-        moved.append(row(at + 100, at + 200, 3 * i + 1, direction="D2H", bytes=1_000_000))
-    work = kernels(*(row(at, at + 100, 3 * i) for i, at in enumerate((0, 700))))
+            calls.append(us(at + 10, at + 202, 3 * i + 2, name="cudaStreamSynchronize"))
+        moved.append(us(at + 100, at + 200, 3 * i + 1, direction="D2H", bytes=1_000_000))
+    work = kernels(*(us(at, at + 100, 3 * i) for i, at in enumerate((0, 700))))
     tables = work, copies(*moved), api_calls(*calls)
     found = replay(*tables, changes=[Copies("overlapped")])
     assert found.measured_ns == found.high_ns == 900 * US
@@ -120,8 +116,8 @@ def test_the_host_may_need_what_a_copy_brings_it(name: str) -> None:
 
 
 def test_communication_beside() -> None:
-    work = kernels(row(10, 60, 1), row(62, 112, 2, family="communication"), row(114, 164, 3))
-    calls = api_calls(row(0, 5, 1), row(6, 11, 2), row(12, 17, 3))
+    work = kernels(us(10, 60, 1), us(62, 112, 2, family="communication"), us(114, 164, 3))
+    calls = api_calls(us(0, 5, 1), us(6, 11, 2), us(12, 17, 3))
     assert (102, 102, 154) == spans(replay(work, COPIES.empty(), calls, changes=[Communication()]))
     assert 127 - 10 == replay(work, COPIES.empty(), calls, changes=[Communication(1.3)]).span_ns / US
 
@@ -225,10 +221,10 @@ def test_unrecorded_work_is_refused() -> None:
 
 
 # Work of 100 us on two streams; a call from 20 us on that returns 10 us after it; then a kernel called 10 us later.
-WORK = kernels(row(10, 60, 1, name="a"), row(15, 110, 2, name="b", stream=8), row(140, 150, 3))
+WORK = kernels(us(10, 60, 1, name="a"), us(15, 110, 2, name="b", stream=8), us(140, 150, 3))
 
 
-LAUNCHES = [row(0, 4, 1), row(5, 9, 2), row(130, 134, 3)]
+LAUNCHES = [us(0, 4, 1), us(5, 9, 2), us(130, 134, 3)]
 
 
 def slower(pattern: str, factor: float, *calls: dict[str, Any]) -> Replay:
@@ -251,25 +247,25 @@ def slower(pattern: str, factor: float, *calls: dict[str, Any]) -> Replay:
     ],
 )
 def test_synchronisations(name: str, pattern: str, factor: float, expected_us: float) -> None:
-    assert expected_us == slower(pattern, factor, row(20, 120, name=name)).span_ns / US
+    assert expected_us == slower(pattern, factor, us(20, 120, name=name)).span_ns / US
 
 
 def test_a_synchronisation_in_vain_and_polling() -> None:
-    assert 230 == slower("b", 2, row(115, 118, name="cudaStreamSynchronize")).span_ns / US
-    found = slower("b", 2, row(115, 118, name="cudaEventSynchronize"))
+    assert 230 == slower("b", 2, us(115, 118, name="cudaStreamSynchronize")).span_ns / US
+    found = slower("b", 2, us(115, 118, name="cudaEventSynchronize"))
     assert (195, 195, 230) == (found.low_ns / US, found.span_ns / US, found.high_ns / US)
     # b ends at 205; the polls are over 8 us later at 213, c is called at 225, starts at 235, and ends at 245.
-    queries = (row(20 + 10 * i, 28 + 10 * i, name="cudaEventQuery") for i in range(10))
+    queries = (us(20 + 10 * i, 28 + 10 * i, name="cudaEventQuery") for i in range(10))
     assert 235 == slower("b", 2, *queries).span_ns / US
-    two = api_calls(row(0, 8, name="cudaEventQuery"), row(10, 18, name="cudaEventQuery"), row(500, 508))
+    two = api_calls(us(0, 8, name="cudaEventQuery"), us(10, 18, name="cudaEventQuery"), us(500, 508))
     assert EVENT_SYNC not in recorded(KERNELS.empty(), COPIES.empty(), two).calls.kind
 
 
 def test_copies_that_are_waited_for() -> None:
     for name, memory in (("cudaMemcpy", "pinned"), ("cudaMemcpyAsync", "pageable")):
-        calls = api_calls(row(0, 5, 1), row(15, 75, 2, name=name), row(80, 85, 3))
-        moves = copies(row(62, 72, 2, direction="D2H", dst_memory=memory))
-        work = kernels(row(10, 60, 1), row(90, 100, 3))
+        calls = api_calls(us(0, 5, 1), us(15, 75, 2, name=name), us(80, 85, 3))
+        moves = copies(us(62, 72, 2, direction="D2H", dst_memory=memory))
+        work = kernels(us(10, 60, 1), us(90, 100, 3))
         # The last kernel takes 10 us more, too.
         assert 90 + 50 + 10 == replay(work, moves, calls, changes=[Kernels(2)]).span_ns / US
 
@@ -277,19 +273,19 @@ def test_copies_that_are_waited_for() -> None:
 def test_a_full_queue() -> None:
     # Launches take 4 us until 1,022 kernels of 100 us are in the queue, then as long as kernels do. With kernels of 1
     # us no queue builds up: the last of 1,300 is called at 5 x 1,299, starts 30 us later as the first, and takes 1.
-    work = [row(30 + 100 * i, 130 + 100 * i, i) for i in range(1_300)]
+    work = [us(30 + 100 * i, 130 + 100 * i, i) for i in range(1_300)]
     calls, at = [], 0
     for i in range(1_300):
         end = max(at + 4, 30 + 100 * (i - 1_022))
-        calls.append(row(at, end, i))
+        calls.append(us(at, end, i))
         at = end + 1
     found = replay(kernels(*work), COPIES.empty(), api_calls(*calls), changes=[Kernels(0.01)])
     assert (130_000, 5 * 1_299 + 1) == (found.unchanged_ns / US, found.span_ns / US)
 
 
 def test_calls_in_calls() -> None:
-    inner = row(2, 8, 7, name="cuLaunchKernel"), row(10, 19, name="cuCtxSynchronize")
-    calls = api_calls(row(0, 20), *inner, row(20, 20), row(30, 40))
-    program = recorded(kernels(row(5, 18, 7)), COPIES.empty(), calls)
+    inner = us(2, 8, 7, name="cuLaunchKernel"), us(10, 19, name="cuCtxSynchronize")
+    calls = api_calls(us(0, 20), *inner, us(20, 20), us(30, 40))
+    program = recorded(kernels(us(5, 18, 7)), COPIES.empty(), calls)
     assert [0] == program.ops.call.tolist()
     assert [DEVICE_SYNC, LAUNCH, LAUNCH] == program.calls.kind.tolist()

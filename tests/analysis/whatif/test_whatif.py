@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.spans import loaded, us
+from analysis.spans import loaded, span, us
 from frames import api_calls, copies, kernels
 from planted.program import Settings, simulated
 from readers.torch_real import EPOCH_DECIMALS, GRAPHS_A100, RESNET_MI300, TRACES, V100_AFTER, V100_BEFORE
@@ -32,17 +32,13 @@ VLLM = "TraceLens__vllm_decode_full__graph_execution.json.gz"
 BASELINE = "openhackathons-org__AI-Profiler__baseline.sqlite"
 
 
-def row(start_us: int, end_us: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
-    return us(start_us, end_us, correlation=correlation, **more)
-
-
 def spans(found: Replay) -> tuple[float, ...]:
     """All spans of the run, us."""
     return tuple(getattr(found, span) / US for span in SPANS)
 
 
-WORK = kernels(row(10, 110, 1, name="a"), row(112, 162, 2, name="b"), row(190, 200, 3, name="c"))
-CALLS = api_calls(row(0, 5, 1), row(8, 13, 2), row(15, 170, name="cudaStreamSynchronize"), row(180, 185, 3))
+WORK = kernels(us(10, 110, 1, name="a"), us(112, 162, 2, name="b"), us(190, 200, 3, name="c"))
+CALLS = api_calls(us(0, 5, 1), us(8, 13, 2), us(15, 170, name="cudaStreamSynchronize"), us(180, 185, 3))
 
 
 @pytest.mark.parametrize(
@@ -80,24 +76,24 @@ def test_each_change_tells_how_many_kernels_or_calls_it_concerns() -> None:
 
 def test_low_and_high() -> None:
     # 2 of 1002 us: low leaves 100 out, high keeps them.
-    late = kernels(*WORK[["start_ns", "dur_ns", "correlation"]].to_dict("records"), row(315, 10_315, 4))
-    calls = api_calls(*CALLS[["start_ns", "dur_ns", "correlation", "name"]].to_dict("records"), row(205, 210, 4))
+    late = kernels(*WORK[["start_ns", "dur_ns", "correlation"]].to_dict("records"), us(315, 10_315, 4))
+    calls = api_calls(*CALLS[["start_ns", "dur_ns", "correlation", "name"]].to_dict("records"), us(205, 210, 4))
     assert (10_305, 10_205, 10_205, 10_205, 10_305) == spans(replay(late, COPIES.empty(), calls))
 
 
 def test_a_delay_that_nothing_explains_is_refused_beyond_30_us() -> None:
     # The third kernel starts 9 us of 199 later than its call allows by more than the GPU's own 30 us: 40 of 230.
-    late = kernels(row(10, 110, 1), row(112, 162, 2), row(230, 240, 3))
+    late = kernels(us(10, 110, 1), us(112, 162, 2), us(230, 240, 3))
     why = r"takes 190,000 ns in the model, 230,000 ns in the capture.*Record all GPUs"
     with pytest.raises(PerfkitError, match=why):
         replay(late, COPIES.empty(), CALLS)
-    late = kernels(row(10, 110, 1), row(112, 162, 2), row(218, 228, 3))
+    late = kernels(us(10, 110, 1), us(112, 162, 2), us(218, 228, 3))
     assert (218, 218, 218) == spans(replay(late, COPIES.empty(), CALLS))[:3]
 
 
 def test_another_stream_explains_a_delay() -> None:
-    work = kernels(row(10, 110, 1), row(115, 165, 2, stream=8))
-    calls = api_calls(row(0, 5, 1), row(8, 13, 2))
+    work = kernels(us(10, 110, 1), us(115, 165, 2, stream=8))
+    calls = api_calls(us(0, 5, 1), us(8, 13, 2))
     # With a twice as long it starts at 215; low knows of no wait, and has it where it was as its stream's first.
     assert (155, 155, 255) == spans(replay(work, COPIES.empty(), calls, changes=[Kernels(2, rows=[0])]))[:3]
 
@@ -106,17 +102,17 @@ def test_threads_pass_a_baton() -> None:
     # Thread 2 begins when thread 1 has called three times. 6 us lie between any two calls; without them there are
     # 9 calls of 4 us, the last one at 32 us, and 5 us until its kernel starts: [37, 40), the first one at 5.
     thread = [1, 1, 1, 2, 2, 2, 1, 1, 1]
-    calls = api_calls(*(row(10 * i, 10 * i + 4, i + 1, thread=of) for i, of in enumerate(thread)))
-    work = kernels(*(row(10 * i + 5, 10 * i + 8, i + 1) for i in range(9)))
+    calls = api_calls(*(us(10 * i, 10 * i + 4, i + 1, thread=of) for i, of in enumerate(thread)))
+    work = kernels(*(us(10 * i + 5, 10 * i + 8, i + 1) for i in range(9)))
     for changes, span_us in (((), 83), ((Host(0, pattern=""),), 35)):
         assert span_us == replay(work, COPIES.empty(), calls, changes=changes).span_ns / US
 
 
 def test_a_collective_waits_for_the_last_rank() -> None:
     communicates = {"name": "ncclKernel", "family": "communication"}
-    other, last = row(10, 60, 1, rank=1, stream=7), row(60, 100, 2, rank=1, stream=7, **communicates)
-    work = kernels(row(10, 100, 1, **communicates), other, last)
-    calls = api_calls(row(0, 5, 1), row(0, 5, 1, rank=1), row(5, 10, 2, rank=1))
+    other, last = us(10, 60, 1, rank=1, stream=7), us(60, 100, 2, rank=1, stream=7, **communicates)
+    work = kernels(us(10, 100, 1, **communicates), other, last)
+    calls = api_calls(us(0, 5, 1), us(0, 5, 1, rank=1), us(5, 10, 2, rank=1))
     found = replay(work, COPIES.empty(), calls, changes=[Kernels(0, family="other")])
     assert [90, 90] == (found.ranks["unchanged_ns"] / US).tolist()
     # Its call is at 5, and the least latency seen is 10: it comes at 15, and takes the 40 us it took.
@@ -137,7 +133,7 @@ def test_nothing_was_run(calls: pd.DataFrame) -> None:
         ((WORK, API_CALLS.empty()), {}, PerfkitError, r"holds no CUDA call.*nsys profile --trace=cuda"),
         ((WORK, CALLS.head(1)), {}, PerfkitError, r"2 of 3 operations have no launch call"),
         (
-            (kernels(row(10, 50, 1), row(150, 200, 1)), api_calls(row(0, 5, 1, name="cudaGraphLaunch"))),
+            (kernels(us(10, 50, 1), us(150, 200, 1)), api_calls(us(0, 5, 1, name="cudaGraphLaunch"))),
             *({}, PerfkitError, r"100,000 ns of 190,000 ns lie inside CUDA graphs.*--cuda-graph-trace=node"),
         ),
         ((CALLS, CALLS), {}, SchemaError, "KERNELS"),
@@ -303,7 +299,8 @@ def test_two_ranks_that_meet(profiles: Path) -> None:
 
 
 def step(number: int, start_us: int, length_us: int, *, rank: int = 0) -> dict[str, Any]:
-    return us(start_us, start_us + length_us, rank=rank, step=number, name="step", how="nvtx", steady=True)
+    times = span(US * start_us, US * (start_us + length_us))
+    return {**times, "rank": rank, "step": number, "name": "step", "how": "nvtx", "steady": True}
 
 
 def work(lengths_us: list[int], *, rank: int = 0, family: str = "gemm", every_us: int = 100) -> list[dict[str, Any]]:
