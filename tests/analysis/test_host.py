@@ -129,11 +129,7 @@ US = 1_000
 
 
 def launch(at_us: int, correlation: int, name: str = "cudaGraphLaunch", **more: Any) -> dict[str, Any]:
-    return us(at_us, at_us + 10, name=name, correlation=correlation, **more)
-
-
-def node(start_us: int, end_us: int, correlation: int, **more: Any) -> dict[str, Any]:
-    return us(start_us, end_us, correlation=correlation, **more)
+    return us(at_us, at_us + 10, correlation, name=name, **more)
 
 
 def gap_inside(found: pd.DataFrame) -> tuple[int, ...]:
@@ -146,18 +142,18 @@ ONE = api_calls(launch(0, 1))
 
 def test_graphs_by_hand() -> None:
     calls = api_calls(launch(0, 1), launch(15, 2), launch(30, 3, "cudaLaunchKernel"))
-    first, second, none = node(20, 50, 1), node(120, 150, 1), COPIES.empty()
-    memset = copies(node(120, 121, 1, direction="memset"))
+    first, second, none = us(20, 50, 1), us(120, 150, 1), COPIES.empty()
+    memset = copies(us(120, 121, 1, direction="memset"))
     for work, moved, called, expected in (
-        ((first, second, node(300, 310, 3)), none, calls, (0, 2, 1, 70)),
+        ((first, second, us(300, 310, 3)), none, calls, (0, 2, 1, 70)),
         ((first,), memset, ONE, (0, 1, 0, 70)),
-        ((first, second, node(120, 140, 1, stream=8)), none, ONE, (0, 1, 0, 70)),
-        ((first, node(40, 125, 9, stream=8), second), none, ONE, (0, 1, 0, 0)),
+        ((first, second, us(120, 140, 1, stream=8)), none, ONE, (0, 1, 0, 70)),
+        ((first, us(40, 125, 9, stream=8), second), none, ONE, (0, 1, 0, 0)),
     ):
         assert expected == gap_inside(recorded(kernels(*work), moved, called))
     assert recorded(KERNELS.empty(), none, api_calls(launch(0, 1, "cudaLaunchKernel"))).empty
     calls = api_calls(launch(0, 1), launch(0, 1, process=2), launch(0, 1, rank=1))
-    found = recorded(kernels(node(20, 50, 1), node(20, 50, 1, rank=1)), none, calls)
+    found = recorded(kernels(us(20, 50, 1), us(20, 50, 1, rank=1)), none, calls)
     assert [[0, 2, 1, 0], [1, 1, 0, 0]] == found.to_numpy().tolist()
     tables = kernels(first, second), none, ONE
     assert recorded(*tables, window=(100 * US, 130 * US)).empty
@@ -167,7 +163,7 @@ def test_graphs_by_hand() -> None:
 
 def test_silence_counts_once_the_launch_has_returned() -> None:
     for launch_us, start_us, idle_us in ((60, 120, 0), (39, 120, 70), (41, 120, 0), (0, 79, 0), (0, 80, 30)):
-        work = kernels(node(20, 50, 9), node(start_us, 130, 1))
+        work = kernels(us(20, 50, 9), us(start_us, 130, 1))
         assert (0, 1, 0, idle_us) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1))))
 
 
