@@ -128,12 +128,12 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the first value of each of `metrics` per row of `launches`: float64 columns in order, NaN not measured."""
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
-    rows = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys])
-    columns = {metric: np.full(len(launches), np.nan) for metric in wanted}
-    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)]
-    for metric, found in part.groupby("metric", observed=True, sort=False):
-        columns[str(metric)] = found.drop_duplicates(keys).set_index(keys)["value"].reindex(rows).to_numpy("float64")
-    return pd.DataFrame(columns, launches.index, copy=False)
+    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)].iloc[::-1]  # the first of two is written last
+    row = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys]).get_indexer(pd.MultiIndex.from_frame(part[keys]))
+    column = pd.Index(wanted).get_indexer(pd.Index(part["metric"]))
+    values = np.full((len(wanted), len(launches)), np.nan)
+    values[column[row >= 0], row[row >= 0]] = part["value"].to_numpy("float64")[row >= 0]
+    return pd.DataFrame(values.T, launches.index, wanted, copy=False)
 
 
 def first(*columns: Float) -> Float:
