@@ -61,7 +61,7 @@ def _tables() -> Mapping[str, Any]:
 @cache
 def rules() -> Mapping[str, Rule]:
     """Return all rules by name, in the order of the file."""
-    tables, others = _tables(), ("advice", "code", "slow")
+    tables, others = _tables(), ("advice", "code", "inside", "slow")
     return {name: _rule(name, table, tables["advice"]) for name, table in tables.items() if name not in others}
 
 
@@ -93,10 +93,9 @@ def snippets() -> Mapping[str, str]:
     return {step["step"]: tables["code"][step["code"]].strip() for step in steps if "code" in step}
 
 
-@cache
-def slow_paths() -> Mapping[str, Mapping[str, str]]:
-    """Return the kernels that are known to be slow paths: by name their pattern, what they are, and the remedy."""
-    return dict(_tables()["slow"])
+def named(kind: str) -> Mapping[str, Mapping[str, str]]:
+    """Return what names tell, by a key: "slow" kernels, or code that the CPU is "inside"; with pattern and remedy."""
+    return dict(_tables()[kind])
 
 
 def tell(

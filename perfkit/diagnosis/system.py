@@ -15,11 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit import hardware
 from perfkit.analysis import flops
 from perfkit.analysis import kernels as analysis_kernels
-from perfkit.analysis.causes import where
+from perfkit.analysis.causes import THREAD, on_one_axis, where
 from perfkit.analysis.flops.shapes import operands, parsed
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import cut
@@ -28,7 +29,7 @@ from perfkit.diagnosis import timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
-from perfkit.diagnosis.rules import rules, slow_paths, tell, words
+from perfkit.diagnosis.rules import named, rules, tell, words
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
 from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, percent, printable, size
@@ -36,7 +37,10 @@ from perfkit.selection import Selection
 
 NOTABLE, COMPUTING = 0.1, 0.6
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
-PLANS = "Find out why this operator takes so long on the CPU: perhaps it makes a new plan for each new shape"
+NEXT_BATCH = re.compile("_MultiProcessingDataLoaderIter.__next__")
+PASSES = "Unless persistent_workers=True is set, the DataLoader ends its workers there and starts new ones."
+PERSISTENT = "Set persistent_workers=True in the DataLoader: its workers then live as long as it does"
+ON_CPU = "Run this operator on the GPU: its tensors are in the memory of the CPU"
 STEP = re.compile("ProfilerStep#")
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
@@ -84,7 +88,9 @@ def _idle(
             text = _described(rows)
             if cause in ("cuda_call", "system"):
                 text += _inside_calls(view, rows, str(cause))
-            inside = _inside_operator(view, rows) if cause == "host_code" and slowed(view) > 1 else ""
+            inside = first = ""
+            if cause == "host_code" and slowed(view) > 1:
+                inside, first = _inside_code(view, rows)
             text += inside
             if rest < share.value:
                 text += f" In all, this cause takes {share.text} of the time."
@@ -95,7 +101,7 @@ def _idle(
             yield replace(
                 _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value, loaded),
                 place=f"range “{printable(by_range.idxmax(), 100)}”" if is_most else "",
-                advice={HORIZONS[0]: (PLANS,)} if inside else {},
+                advice={HORIZONS[0]: (first,)} if first else {},
             )
 
 
@@ -142,16 +148,47 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
     return f" The CPU spent most of {which} in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
 
 
-def _inside_operator(view: Selection, rows: pd.DataFrame) -> str:
-    """Say in which operator, else in which function of Python, the CPU was in the middle of most of this time."""
+def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str]:
+    """Say in which operator, else in which function of Python, the CPU was in the middle of most of this time.
+
+    And what to do first. An operator that starts nothing on the GPU computes on the CPU.
+    """
     of, place = view.framework, rows.assign(start_ns=rows["start_ns"] + rows["part_ns"] // 2)
     for calls, kind in ((of.ops, "operator"), (of.python_calls, "Python function")):
-        name = np.asarray(totals.named(calls, totals.open_at(calls, place)).astype(object))
+        at = totals.open_at(calls, place)
+        name = np.asarray(totals.named(calls, at).astype(object))
         shares = rows["part_ns"].groupby(name).sum() / rows["part_ns"].sum()
         if len(shares) and shares.max() >= HALF:
-            inside = printable(str(shares.idxmax()), 80)
-            return f" For {percent(float(shares.max()))} of it the CPU worked inside the {kind} “{inside}”."
-    return ""
+            inside = str(shares.idxmax())
+            remedy = next((each["remedy"] for each in named("inside").values() if re.search(each["code"], inside)), "")
+            if kind == "operator":
+                started = (totals.launching(calls, work, of.api_calls)[1] for work in (of.kernels, of.copies))
+                is_alone = not np.isin(at[name == inside], np.concatenate([*started])).any()
+                remedy = ON_CPU if is_alone and inside.startswith("aten::") else remedy
+            share = percent(float(shares.max()))
+            return f" For {share} of it the CPU worked inside the {kind} “{printable(inside, 80)}”.", remedy
+    between = rows["part_ns"][_between_passes(view, place)].sum() / rows["part_ns"].sum()
+    if between < HALF:
+        return "", ""
+    share = percent(float(between))
+    return f" For {share} of it the CPU was between two passes over the DataLoader. {PASSES}", PERSISTENT
+
+
+def _between_passes(view: Selection, moments: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which moments lie between two batches of a DataLoader with workers without a CUDA call between the two."""
+    batches = view.ranges[where(view.ranges["name"], NEXT_BATCH.search)]
+    if batches.empty:
+        return np.zeros(len(moments), np.bool_)
+    threads = moments[[*THREAD]].fillna(-1).astype("int64")  # of some gaps the launching thread is not known
+    frames = [batches, threads.assign(start_ns=moments["start_ns"], dur_ns=np.int64(0)), view.api_calls]
+    (start, end), (at, _), (call, _) = on_one_axis(frames, THREAD)
+    for times in (start, end, call):
+        times.sort()
+    before, after = np.searchsorted(end, at, side="right") - 1, np.searchsorted(start, at)
+    is_between = (before >= 0) & (after == before + 1) & (after < len(start))
+    last, following = np.searchsorted(call, end[before]), np.searchsorted(call, np.append(start, 0)[after])
+    answer: NDArray[np.bool_] = is_between & (last == following)
+    return answer
 
 
 def _finding(
@@ -190,7 +227,7 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
             shapes = printable(str(inputs.idxmax()), 120) if len(inputs) else ""
             text += f" Of the inputs of {by.idxmax()}, the shapes {shapes} take the most time." if shapes else ""
     total, first, place = float(kernels["dur_ns"].sum()), "", ""
-    for path in slow_paths().values():
+    for path in named("slow").values():
         is_slow = where(kernels["full_name"], re.compile(path["kernels"]).search)
         found = kernels["dur_ns"][is_slow] / total
         if (part := float(found.sum())) >= THIRD:

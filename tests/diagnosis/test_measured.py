@@ -70,6 +70,7 @@ THIRD: dict[str, tuple[str, ...]] = {
     "recsys_score": ("small_operators",),
     "retrieval_eval": ("copies_pageable",),
     "scorer_amp": ("casts",),
+    "short_epochs": ("idle_host_code",),
     "smalllm_pretrain": ("unaligned_products",),
     "unet_seg": ("computation",),
 }
@@ -246,6 +247,10 @@ def test_no_severe_finding_where_nothing_is_badly_wrong(name: str, told: Told) -
         ("prefill_doc-bad", "attention_mask", "is_causal=True"),
         ("pruned_mlp-bad", "computation", "Multiply with a dense matrix"),
         ("retrieval_eval-bad", "copies_pageable", "Compute on the GPU what the CPU needs"),
+        ("retrieval_eval-bad", "idle_host_code", "Run this operator on the GPU"),
+        ("chatbot_tune-bad", "idle_host_code", "Call gc.collect() less often"),
+        ("detector_multiscale-bad", "idle_host_code", "Set torch.backends.cudnn.benchmark to False"),
+        ("short_epochs-bad", "idle_host_code", "Set persistent_workers=True"),
         ("scorer_amp-bad", "casts", "model.to(torch.bfloat16)"),
         ("smalllm_pretrain-bad", "unaligned_products", "Pad the dimension of 50257 to 50304"),
         ("unet_seg-bad", "computation", "Leave out torch.use_deterministic_algorithms(True)"),
