@@ -361,9 +361,9 @@ def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
 _SHARED: dict[str, Run] = {}  # by path and job
 
 
-def share(path: str, *, job: Mapping[str, Any]) -> Run:
-    """Load a run and let `load` return it from now on, in this process and in each process forked from it."""
-    return _SHARED.setdefault(repr((path, dict(job))), load(path, job=job))
+def share(path: str, *, job: Mapping[str, Any], run: Run | None = None) -> Run:
+    """Let `load` return a run from now on, in this process and in each forked from it; load it if it is not given."""
+    return _SHARED.setdefault(repr((path, dict(job))), run or load(path, job=job))
 
 
 def load(

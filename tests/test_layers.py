@@ -162,7 +162,7 @@ def test_the_rule_itself() -> None:
     assert [] == [one for one in allowed if not is_allowed(*one)] + [one for one in refused if is_allowed(*one)]
 
 
-GRAMMAR = {"lark", "rfc3987_syntax"}  # of IRIs; jsonschema compiles it for 1 s
+GRAMMAR = {"lark", "rfc3987_syntax", "isoduration"}  # of IRIs, which jsonschema compiles for 1 s, and of durations
 
 
 def loaded_after(before: str, *codes: str) -> list[set[str]]:
@@ -187,6 +187,7 @@ f = jsonschema.FormatChecker()
 assert f.conforms("http://perfkit.example/\\u00e4", "iri")
 assert not f.conforms("no scheme", "iri")
 assert f.conforms("a/b", "iri-reference")
+assert f.conforms("P1D", "duration") and not f.conforms("a day", "duration")
 import rfc3987_syntax
 assert rfc3987_syntax.is_valid_syntax("iri", "a:b")
 """

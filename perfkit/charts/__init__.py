@@ -6,26 +6,37 @@ and ValueError if a value is outside the range that is given for it, or a family
 """
 
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
+
+# What jsonschema checks IRIs and durations with, and the function that it calls.
+LATER = {"rfc3987_syntax": "is_valid_syntax", "isoduration": "parse_duration"}
 
 
 def _import_jsonschema() -> None:
-    """Import jsonschema without the grammar of IRIs, which takes longer to compile than all of perfkit to import.
+    """Import jsonschema without what takes longer to import than all of perfkit, such as the grammar of IRIs.
 
-    altair, nbformat and papermill import jsonschema and never check an IRI. A program that does waits then.
+    altair, nbformat and papermill import jsonschema and check neither IRIs nor durations. A program that does waits
+    then.
     """
-    grammar = "rfc3987_syntax"
-    if {grammar, "jsonschema"} & set(sys.modules) or not find_spec(grammar):
+    if "jsonschema" in sys.modules:
         return
-    later = ModuleType(grammar)
-    later.is_valid_syntax = lambda *given: import_module(grammar).is_valid_syntax(*given)  # type: ignore[attr-defined]
-    sys.modules[grammar] = later
+    put = [name for name in LATER if name not in sys.modules and find_spec(name)]
+    for name in put:
+        sys.modules[name] = later = ModuleType(name)
+        vars(later).update({LATER[name]: partial(_later, name), "DurationParsingException": Exception})
     try:
         import_module("jsonschema")
     finally:
-        del sys.modules[grammar]
+        for name in put:
+            del sys.modules[name]
+
+
+def _later(name: str, *given: Any) -> Any:
+    return getattr(import_module(name), LATER[name])(*given)
 
 
 _import_jsonschema()  # before the modules that import altair

@@ -230,6 +230,8 @@ def prepare() -> None:
     cells = [nbformat.v4.new_markdown_cell("#"), nbformat.v4.new_code_cell("pass", outputs=[output])]
     _section(_exporter(lowered=0), 0, "", nbformat.v4.new_notebook(cells=cells))
     _frame()
+    _bundle()
+    charts_tables.library()
 
 
 # A notebook that nbconvert need not copy whole, three times: the template changes nothing in it.
@@ -300,14 +302,14 @@ def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[n
     return notebook, resources
 
 
-def clean(folder: Path, inputs: Mapping[str, str | Path | None]) -> None:
+def clean(folder: Path, inputs: Mapping[str, str | Path | None], files: Iterable[Path] | None = None) -> None:
     """Take absolute paths, user name and host name of this machine out of the files of a report.
 
     `inputs` are the paths that it was made from, by their parameters: of two with one name the second is
-    `baseline/mlp`.
+    `baseline/mlp`. `files` are those to clean, all if not given.
     """
     machine = _Machine({**_folders(folder), **_names(inputs)})
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for file in sorted(folder.rglob("*")) if files is None else files:
         if file.suffix == ".parquet":
             _clean_table(file, machine)
         elif file.suffix in TEXTS:

@@ -15,8 +15,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from typing import IO, Any, cast
@@ -52,6 +52,11 @@ alone(path)
 """
 
 
+def is_command() -> bool:
+    """Return whether this process is the command `perfkit` alone and has no other threads: it may be forked then."""
+    return IS_COMMAND and sys.platform == "linux" and threading.active_count() == 1
+
+
 class Died(Exception):
     """The process that ran a notebook ended before the notebook did."""
 
@@ -67,7 +72,7 @@ class Server:
         ours, theirs = zip(*pairs.values(), strict=True)
         numbers = [end.fileno() for end in theirs]
         self.process: Process
-        if pid := _served(numbers, ours, modules) if IS_COMMAND and threading.active_count() == 1 else None:
+        if pid := _served(numbers, ours, modules) if is_command() else None:
             self.process = Forked(pid, _ending)
         else:
             argv = [sys.executable, "-c", SERVER, " ".join(map(str, numbers)), " ".join(modules), *sys.path]
@@ -211,6 +216,7 @@ def serve(sockets: list[int], modules: Iterable[str], path: list[str]) -> None:
     peer, *notebooks = (socket.socket(fileno=number) for number in sockets)
     with peer, peer.makefile("rw", encoding="ascii") as lines:
         _prepare(json.loads(lines.readline()))
+        _shell()
         prepare_fork()
         server = os.getpid()
         for request in map(json.loads, lines):
@@ -244,7 +250,9 @@ def serve(sockets: list[int], modules: Iterable[str], path: list[str]) -> None:
 def _prepare(runs: Iterable[dict[str, Any]]) -> None:
     """Prepare runs for all kernels; where one cannot be, the notebook that asks for it will tell."""
     from perfkit.diagnosis import prepare
+    from perfkit.report import links
 
+    links.stored()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for run in runs:
@@ -265,6 +273,27 @@ def _forked() -> int | None:
     return pid
 
 
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Do work that only writes files in a forked process during the block, or after it where that one fails."""
+    prepare_fork()
+    pid = _forked() if is_command() else None
+    if pid == 0:
+        with suppress(BaseException):
+            work()
+            os._exit(0)
+        os._exit(1)
+    process = Forked(pid, _ending) if pid else None
+    try:
+        yield
+        if process is None or process.wait() != 0:
+            work()  # it tells what went wrong
+    finally:
+        if process:
+            process.kill()
+            process.wait()
+
+
 def _ending(pid: int) -> int | None:
     """Return how a child ended: its status, or -signal; None while it runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
@@ -281,12 +310,12 @@ def alone(path: list[str]) -> None:
 
 def _run(requests: IO[str], answers: IO[str]) -> None:
     """Run cells, a line each, and answer with their outputs until no more come."""
-    shell = Shell.instance(config=Config(HistoryManager={"enabled": False}, InteractiveShell={"warn_venv": False}))
+    shell = _shell()
     os.dup2(2, 1)  # what libraries write beside Python is no part of what the command prints
     sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
     for code in map(json.loads, requests):
         count = shell.execution_count
-        succeeded = shell.run_cell(code, store_history=True).success  # type: ignore[no-untyped-call]
+        succeeded = shell.run_cell(code, store_history=True).success
         answers.write(json.dumps({"count": count, "succeeded": succeeded, "outputs": _OUTPUTS}) + "\n")
         answers.flush()
         _OUTPUTS.clear()
@@ -348,6 +377,11 @@ class Shell(InteractiveShell):
     def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
         error = {"output_type": "error", "ename": etype.__name__, "evalue": str(evalue), "traceback": stb}
         _OUTPUTS.append(error)
+
+
+def _shell() -> InteractiveShell:
+    options = Config(HistoryManager={"enabled": False}, InteractiveShell={"warn_venv": False})
+    return Shell.instance(config=options)
 
 
 Process = subprocess.Popen[Any] | Forked

@@ -23,10 +23,8 @@ from perfkit.diagnosis import finding
 from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.format import Shown, printable, several
 from perfkit.report import notebooks
-from perfkit.report.notebooks import LIVE
+from perfkit.report.notebooks import LIVE, SUMMARY
 from perfkit.selection import Selection
-
-SUMMARY = "0_executive_summary"
 
 
 class Cell(NamedTuple):

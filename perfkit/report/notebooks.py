@@ -31,10 +31,11 @@ OPTIONAL = "optional"
 BASELINE = "baseline"
 UNSHARED = (BASELINE, "published")  # parameters that choose nothing of the run
 JOB, RANKS = "job", "ranks"
+SUMMARY = "0_executive_summary"
 # Notebook, and the tables or kinds of captures of which the run must hold at least one for it to have an answer;
 # BASELINE where an earlier run must have been given.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
-    "0_executive_summary": (),
+    SUMMARY: (),
     "1_baseline": ("network", "training", JOB),
     "2_monitoring": ("monitor",),
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "timeline"),
@@ -139,7 +140,8 @@ def execute(
     with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
         warnings.filterwarnings("ignore", category=UserWarning, module="papermill")
         try:
-            longest_first = sorted(names, key=lambda name: -len(stored(name).cells))
+            # The summary's few cells ask most: what starts last should be short.
+            longest_first = sorted(names, key=lambda name: (name != SUMMARY, -len(stored(name).cells)))
             executed = zip(longest_first, pool.map(one, longest_first), strict=True)
             import_module("perfkit.report.html").prepare()  # a core is idle while the runs are prepared
             meanwhile()

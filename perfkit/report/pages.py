@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pyarrow as pa
@@ -34,13 +35,16 @@ from perfkit.report import links, notebooks, output
 from perfkit.report.blocks import FIRST, WEEKS, by_command, more_steps, remarks
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.html import Lead
-from perfkit.report.kernels import end
+from perfkit.report.kernels import beside, end, is_command
 from perfkit.report.links import Report, presented
 from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
 from perfkit.report.output import TEXT
-from perfkit.run import Run, load
+from perfkit.run import Run, load, share
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -113,6 +117,9 @@ def build(
     if pdf:
         browser()
     names = notebooks.answering(view.run, earlier)
+    known = {name: value for name, value in job.items() if value}
+    if is_command():  # a program that calls this may load it anew
+        share(str(Path(profile).absolute()), job=known, run=run)
     parameters = {
         "profile": str(Path(profile).absolute()),
         "baseline": str(Path(baseline).absolute()) if baseline else "",
@@ -121,7 +128,7 @@ def build(
         "window": list(window),
         "kernels": kernels,
         "families": list(families),
-        "job": {name: value for name, value in job.items() if value},
+        "job": known,
         "peaks": str(Path(peaks).absolute()) if peaks else "",
         "published": str(Path(published).absolute()) if published else "",
     }
@@ -132,10 +139,9 @@ def build(
         progress(next(steps), len(names) + 2 + pdf, what)
 
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
-        failures = _write(view, earlier, names, parameters, made, done, pdf=pdf)
+        own = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
+        failures = _write(view, earlier, names, parameters, made, done, pdf=pdf, own={} if keep_paths else own)
         missing = {name: str(failure) for name, failure in failures.items()}
-        if not keep_paths:
-            report_html.clean(made, {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published})
         if pdf:
             missing |= _print(made)
             done("PDF")
@@ -154,11 +160,16 @@ def _write(
     done: Callable[[str], None],
     *,
     pdf: bool,
+    own: Mapping[str, str | Path | None],
 ) -> dict[str, Failure]:
-    """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError."""
+    """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError.
+
+    `own` are the paths whose names are taken out, see `report_html.clean`; if there are none, all stay.
+    """
     tables: list[str] = []
 
     def write() -> None:
+        _page()
         tables[:] = _write_tables(view, earlier, made / links.FOLDER)
 
     is_small = sum(map(_size, view.run.profiles + (earlier.profiles if earlier else ()))) <= SMALL
@@ -174,26 +185,40 @@ def _write(
     kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in executed.items()}
     linked = links.Report(presented(executed, kept), frozenset(tables))
     (made / "notebooks").mkdir()
-    for name, notebook in executed.items():
-        content = json.dumps(links.beside(notebook, linked), ensure_ascii=False) + "\n"
-        (made / "notebooks" / f"{name}.ipynb").write_text(content, **TEXT)
     found = collect(executed.items())
     if found.summary:
-        found.summary["pictures"] = pictures(kept["0_executive_summary"])
+        found.summary["pictures"] = pictures(kept[notebooks.SUMMARY])
     why = {name: str(failure) for name, failure in failures.items()}
     write_summary(made, summary_inputs(view, parameters), found, linked, why)
     parts = links.pages(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
     parts |= {name: failed(name, failure) for name, failure in failures.items()}
     shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
     run = Path(parameters["profile"]).name
-    for name, (title, part) in shown.items():
+    others = [file for file in made.rglob("*") if file.is_file()]
+
+    def write_page(name: str) -> Path:
+        title, part = shown[name]
         leads = [Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names]
         page = report_html.page(part, title=f"{run}: {title}", run=f"perfkit: {run}", leads=leads)
         (made / links.address(name)).write_text(page, **TEXT)
+        return made / links.address(name)
+
+    def write_rest() -> None:
+        files = [*others, write_page(names[0])]
+        for name, notebook in executed.items():
+            files.append(made / "notebooks" / f"{name}.ipynb")
+            files[-1].write_text(json.dumps(links.beside(notebook, linked), ensure_ascii=False) + "\n", **TEXT)
+        if own:
+            report_html.clean(made, own, files)
+
+    with beside(write_rest):
+        pages = [write_page(name) for name in names[1:]]
+        if pdf:
+            whole = report_html.pages([*shown.values()], title=f"perfkit: {run}")
+            (made / PRINTED).write_text(links.to_print(whole), **TEXT)
+        if own:
+            report_html.clean(made, own, [*pages, *[made / PRINTED] * pdf])
     done("pages")
-    if pdf:
-        whole = report_html.pages([*shown.values()], title=f"perfkit: {run}")
-        (made / PRINTED).write_text(links.to_print(whole), **TEXT)
     return failures
 
 
@@ -209,7 +234,7 @@ def _short(notebook: str) -> str:
     ('Summary', '3 Call paths')
     """
     number, _, words = notebook.partition("_")
-    return "Summary" if notebook == links.SUMMARY else f"{number} {words.replace('_', ' ').capitalize()}"
+    return "Summary" if notebook == notebooks.SUMMARY else f"{number} {words.replace('_', ' ').capitalize()}"
 
 
 def _print(made: Path) -> dict[str, str]:
@@ -395,11 +420,15 @@ def write_summary(
     (folder / "figures.md").write_text(figures_markdown(content), **TEXT)
 
 
+@cache
+def _page() -> Template:
+    return report_html.template("summary.md.j2", {"text": _safe, "link": _value}, trim_blocks=True)
+
+
 def markdown(content: dict[str, Any]) -> str:
     """Return the first page as Markdown, from the content of `summary.json`."""
     nothing = "" if content["findings"] else nothing_found(content["figures"])
-    page = report_html.template("summary.md.j2", {"text": _safe, "link": _value}, trim_blocks=True)
-    return page.render(
+    return _page().render(
         **content,
         weeks=WEEKS,
         questions=by_command((r["question"], r["reason"], r["record"]) for r in content["refusals"]),

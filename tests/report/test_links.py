@@ -22,8 +22,8 @@ from perfkit import diagnosis
 from perfkit.diagnosis.finding import SOURCES, Figure
 from perfkit.report import links
 from perfkit.report.blocks import figure_table
-from perfkit.report.links import SUMMARY, Cell, Report, cells, place, presented, stored
-from perfkit.report.notebooks import NOTEBOOKS, folder, sample
+from perfkit.report.links import Cell, Report, cells, place, presented, stored
+from perfkit.report.notebooks import NOTEBOOKS, SUMMARY, folder, sample
 from perfkit.tables import TABLES
 
 IDLE = Figure("idle_frac", "GPU <b>idle</b>", 0.5, "1", "what", "KERNELS, COPIES; timeline.breakdown")

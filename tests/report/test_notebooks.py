@@ -137,6 +137,27 @@ for kernels.IS_COMMAND in (True, False):
         assert first["held"] > 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="no fork")
+def test_work_beside_is_done_once_more_where_its_process_fails(tmp_path: Path) -> None:
+    code = """
+import os
+from pathlib import Path
+from perfkit.report import kernels
+def work(name, fails):
+    if fails and os.getpid() != here:
+        raise MemoryError
+    Path(name).write_text("here" if os.getpid() == here else "beside")
+here = os.getpid()
+for kernels.IS_COMMAND in (True, False):
+    for fails in (True, False):
+        with kernels.beside(lambda: work("file", fails)):
+            pass
+        print(Path("file").read_text(), end=" ")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ("here beside here here ", "") == (done.stdout, done.stderr)
+
+
 def test_the_end_of_the_process_ends_its_kernels(stored: Path) -> None:
     # The system may kill it when memory runs out.
     store(stored, "first", "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)")
