@@ -40,6 +40,8 @@ LOOKED_AT = 20  # longest waits of which the calls of the operating system are n
 NEXT_BATCH = re.compile("_MultiProcessingDataLoaderIter.__next__")
 PASSES = "Unless persistent_workers=True is set, the DataLoader ends its workers there and starts new ones."
 PERSISTENT = "Set persistent_workers=True in the DataLoader: its workers then live as long as it does"
+COMPUTING_CODE = re.compile(r"aten::(?!empty|_?pin_memory)")  # no memory that is only allocated
+LONG_NS = 100_000  # of an operator that computes on the CPU, beside the 1 to 20 µs of the others (convention)
 ON_CPU = "Run this operator on the GPU: its tensors are in the memory of the CPU"
 STEP = re.compile("ProfilerStep#")
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
@@ -161,10 +163,9 @@ def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str]:
         if len(shares) and shares.max() >= HALF:
             inside = str(shares.idxmax())
             remedy = next((each["remedy"] for each in named("inside").values() if re.search(each["code"], inside)), "")
-            if kind == "operator":
-                started = (totals.launching(calls, work, of.api_calls)[1] for work in (of.kernels, of.copies))
-                is_alone = not np.isin(at[name == inside], np.concatenate([*started])).any()
-                remedy = ON_CPU if is_alone and inside.startswith("aten::") else remedy
+            is_long = rows["part_ns"][name == inside].mean() >= LONG_NS  # views of tensors take less
+            if COMPUTING_CODE.match(inside) and is_long and not _starts_work(of, at[name == inside]):
+                remedy = ON_CPU
             share = percent(float(shares.max()))
             return f" For {share} of it the CPU worked inside the {kind} “{printable(inside, 80)}”.", remedy
     between = rows["part_ns"][_between_passes(view, place)].sum() / rows["part_ns"].sum()
@@ -172,6 +173,14 @@ def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str]:
         return "", ""
     share = percent(float(between))
     return f" For {share} of it the CPU was between two passes over the DataLoader. {PASSES}", PERSISTENT
+
+
+def _starts_work(view: Selection, rows: NDArray[np.int64]) -> bool:
+    """Return whether one of these operators, or one inside it, starts work on the GPU."""
+    started = [totals.launching(view.ops, work, view.api_calls)[1] for work in (view.kernels, view.copies)]
+    inside = np.unique(np.concatenate(started))
+    levels = totals.enclosing(totals.parents(view.ops), inside[inside >= 0])
+    return any(bool(np.isin(rows, found).any()) for _, found in levels)
 
 
 def _between_passes(view: Selection, moments: pd.DataFrame) -> NDArray[np.bool_]:
