@@ -280,6 +280,7 @@ def beside(work: Callable[[], object]) -> Iterator[None]:
     pid = _forked() if is_command() else None
     if pid == 0:
         with suppress(BaseException):
+            LIBC.prctl(DEATH_SIGNAL, signal.SIGKILL)  # type: ignore[union-attr]  # there is one where processes fork
             work()
             os._exit(0)
         os._exit(1)
