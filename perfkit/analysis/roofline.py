@@ -114,6 +114,7 @@ _MEANS = ["sm_frac", "memory_frac", "waves"]
 Row = dict[Any, Any]
 BOUNDS = ("compute", "memory", "balanced", "latency", "small_grid", "refused", "not measured")
 HIGH, BUSY, APART = 0.8, 0.6, 0.1  # the vendor's rule SOLBottleneck: 80 %, 60 %, 10 points
+FULL = 0.9  # of both peaks: neither can give much more (convention)
 LATENCY_BELOW = 0.6
 REFUSED_ABOVE = 1.1  # measuring a little over the roof happens, a lot over it means that the roof is wrong
 _SHARES = ["compute_share_frac", *(f"{level}_share_frac" for level in LEVELS)]
@@ -315,9 +316,10 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
 def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series) -> pd.Series:
     """Return the verdict of the vendor's rule on compute and memory throughput, "not measured" where one is NaN.
 
-    One at 80 % or above: the larger names the bound. Else one at 60 % or above: the larger names it if it leads by 10
-    points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid fills the GPU less than once
-    (`waves` below 1; NaN, not recorded, counts as one that does).
+    Both at 90 % or above: balanced; the vendor names the larger, but a matrix product that keeps the tensor cores busy
+    keeps the L1 cache as busy. One at 80 % or above: the larger names the bound. Else one at 60 % or above: the larger
+    names it if it leads by 10 points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid fills
+    the GPU less than once (`waves` below 1; NaN, not recorded, counts as one that does).
 
     >>> column = pd.Series
     >>> speed_of_light(column([0.78, 0.2, 0.2]), column([0.46, 0.3, 0.3]), column([9.0, 2.0, 0.5])).tolist()
@@ -329,7 +331,8 @@ def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series)
     larger = np.select([lead > 0, lead < 0], ["compute", "memory"], "balanced")
     clear = np.where(lead.abs() >= APART, larger, "balanced")
     waiting = np.where(waves < 1, "small_grid", "latency")
-    chosen = np.select([lead.isna(), top >= HIGH, top >= BUSY], ["not measured", larger, clear], waiting)
+    tiers = {"not measured": lead.isna(), "balanced": np.fmin(sm_frac, memory_frac) >= FULL}
+    chosen = np.select([*tiers.values(), top >= HIGH, top >= BUSY], [*tiers, larger, clear], waiting)
     return pd.Series(chosen, sm_frac.index, dtype=object)
 
 

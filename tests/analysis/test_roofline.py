@@ -172,6 +172,7 @@ def test_without_peaks_there_is_no_roof() -> None:
         (0.5, 0.6, 1, "memory"),
         (0.65, 0.6, 1, "balanced"),
         (0.9, 0.9, 1, "balanced"),
+        (0.91, 0.95, 1, "balanced"),  # unlike the vendor: cuBLAS on an H100, tensor cores at 95 % (h100_kernels.zip)
         (0.59, 0.2, 1, "latency"),
         (0.1, 0.2, 0.99, "small_grid"),
         (0.1, 0.2, np.nan, "latency"),
