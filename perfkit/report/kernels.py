@@ -32,6 +32,7 @@ from perfkit.profile import LIBC, prepare_fork
 
 IS_COMMAND = False  # whether this process is the command `perfkit` alone, no program that has called it
 ENGINE = "perfkit"  # the name of our engine at papermill
+PATIENCE = 2.0  # s for a server that nobody asks to end by itself
 DEATH_SIGNAL = 1  # what Linux calls the signal that a process gets when its parent ends
 LANGUAGE = {"name": "python", "mimetype": "text/x-python", "file_extension": ".py", "pygments_lexer": "ipython3"}
 # The program of `serve`, which finds perfkit where this process found it; its children look where others do.
@@ -103,7 +104,12 @@ class Server:
         return json.loads(answer) if answer else None
 
     def end(self) -> None:
-        """End the server, and with it its children."""
+        """End the server, and with it its children; a program of its own that waits removes its temporary files."""
+        if isinstance(self.process, subprocess.Popen) and self._lock.acquire(blocking=False):
+            with suppress(OSError, subprocess.TimeoutExpired):
+                self._lines.close()
+                self.process.wait(PATIENCE)
+            self._lock.release()
         end(self.process)
         self.process.wait()
         with self._lock, suppress(OSError):

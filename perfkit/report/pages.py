@@ -120,6 +120,8 @@ def build(
     known = {name: value for name, value in job.items() if value}
     if is_command():  # a program that calls this may load it anew
         share(str(Path(profile).absolute()), job=known, run=run)
+        if baseline:
+            share(str(Path(baseline).absolute()), job={}, run=earlier)
     parameters = {
         "profile": str(Path(profile).absolute()),
         "baseline": str(Path(baseline).absolute()) if baseline else "",

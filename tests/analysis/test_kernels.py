@@ -11,16 +11,7 @@ from frames import api_calls, kernels, tuples
 from ops import op, ops
 
 from perfkit import names
-from perfkit.analysis.kernels import (
-    FORMATS,
-    PRECISION,
-    Mixed,
-    matched,
-    mixed,
-    precision,
-    spelled,
-    summary,
-)
+from perfkit.analysis.kernels import FORMATS, PRECISION, Mixed, matched, mixed, precision, spelled, summary
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, LAUNCHES, OPS
 

@@ -245,10 +245,7 @@ def test_the_server_stored_what_was_replayed_and_what_is_blank_is_missing(server
 
 @pytest.mark.parametrize(
     ("name", "metric", "scale"),
-    [
-        ("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01),
-        ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20),
-    ],
+    [("DCGM_FI_DEV_GPU_UTIL", "gpu_busy_frac", 0.01), ("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2.0**20)],
 )
 @pytest.mark.parametrize(("rank", "host"), [(0, "node2"), (1, "node10")])
 def test_fetched_values_are_those_stored(

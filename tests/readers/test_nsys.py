@@ -4,6 +4,7 @@ import os
 import re
 import sqlite3
 import struct
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -416,6 +417,10 @@ def test_without_nsys_the_error_is_the_command(report: Path) -> None:
 def test_with_nsys_a_report_is_loaded_once_and_its_export_goes_away(report: Path, temporary: Path) -> None:
     install(report.parent, exporting(report))
     profile = nsys.read(report)
+    if not (pid := os.fork()):
+        del profile  # in a process that was forked: this one still reads
+        os._exit(0)
+    os.waitpid(pid, 0)
     assert 1 == len(list(temporary.iterdir()))
     assert 2 == len(profile.table("KERNELS"))
     del profile
@@ -427,6 +432,17 @@ def test_with_nsys_a_report_is_loaded_once_and_its_export_goes_away(report: Path
     assert before == sorted(report.parent.iterdir())
     (report.parent / "bin" / "nsys").unlink()
     assert run.kernels.equals(perfkit.load(report).kernels)  # the cache needs no nsys
+
+
+@scripts
+def test_the_command_exports_each_recording_of_a_report_once(report: Path, temporary: Path) -> None:
+    (earlier := report.with_name("earlier.nsys-rep")).write_bytes(report.read_bytes())
+    install(report.parent, f'echo "$6" >>log; /bin/cp "{made.sqlite(report.with_name("answer"), made.capture())}" "$5"')
+    command = [sys.executable, "-m", "perfkit", "report", report, "--baseline", earlier]
+    own = {"TMPDIR": str(temporary), "PERFKIT_CACHE": "off"}
+    subprocess.run(command, check=True, cwd=report.parent, env={**os.environ, **own})
+    assert f"{report}\n{earlier}\n" == report.with_name("log").read_text()
+    assert [] == list(temporary.iterdir())
 
 
 FAILED = r"`nsys export .*` failed with status "

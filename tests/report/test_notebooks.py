@@ -154,7 +154,7 @@ for kernels.IS_COMMAND in (True, False):
             pass
         print(Path("file").read_text(), end=" ")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert ("here beside here here ", "") == (done.stdout, done.stderr)
 
 

@@ -302,11 +302,17 @@ def exported(report: Path) -> SqliteSource:
         )
     with ExitStack() as cleanup:
         target = Path(tempfile.mkdtemp(prefix="perfkit-"), "report.sqlite")
-        cleanup.callback(shutil.rmtree, target.parent, ignore_errors=True)
+        cleanup.callback(_remove, target.parent, os.getpid())
         _export(program, report, target, command)
         source = SqliteSource(target, report)
         weakref.finalize(source, cleanup.pop_all().close)
         return source
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a folder at the end of the process that made it; others, which were forked from it, may end before."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _export(program: str, report: Path, target: Path, command: str) -> None:
