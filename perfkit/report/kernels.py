@@ -106,10 +106,12 @@ class Server:
     def end(self) -> None:
         """End the server, and with it its children; a program of its own that waits removes its temporary files."""
         if isinstance(self.process, subprocess.Popen) and self._lock.acquire(blocking=False):
-            with suppress(OSError, subprocess.TimeoutExpired):
-                self._lines.close()
-                self.process.wait(PATIENCE)
-            self._lock.release()
+            try:
+                with suppress(OSError, subprocess.TimeoutExpired):
+                    self._lines.close()
+                    self.process.wait(PATIENCE)
+            finally:
+                self._lock.release()
         end(self.process)
         self.process.wait()
         with self._lock, suppress(OSError):
@@ -282,8 +284,10 @@ def _forked() -> int | None:
 @contextmanager
 def beside(work: Callable[[], object]) -> Iterator[None]:
     """Do work that only writes files in a forked process during the block, or after it where that one fails."""
-    prepare_fork()
-    pid = _forked() if is_command() else None
+    pid = None
+    if is_command():
+        prepare_fork()  # not where a program goes on: what is frozen is never collected
+        pid = _forked()
     if pid == 0:
         with suppress(BaseException):
             LIBC.prctl(DEATH_SIGNAL, signal.SIGKILL)  # type: ignore[union-attr]  # there is one where processes fork

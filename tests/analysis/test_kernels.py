@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis.spans import call
-from counted import launches
+from counted import counters, launches
 from frames import api_calls, kernels, tuples
 from ops import op, ops
 
 from perfkit import names
-from perfkit.analysis.kernels import FORMATS, PRECISION, Mixed, matched, mixed, precision, spelled, summary
+from perfkit.analysis.kernels import FORMATS, PRECISION, Mixed, matched, mixed, precision, spelled, summary, wide
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, LAUNCHES, OPS
 
@@ -174,3 +174,11 @@ def test_grid_and_block_choose_among_launches() -> None:
     assert [(True, True), (False, False), (False, False), (False, True)] == tuples(found, "same_grid", "counts")
     assert 0 == len(matched(KERNELS.empty(), LAUNCHES.empty())) == len(matched(there, LAUNCHES.empty()))
     assert ["none"] == matched(KERNELS.empty(), measured(("f", 1, 1)))["matched_by"].tolist()
+
+
+def test_counters_stand_beside_their_launch() -> None:
+    table = pd.concat([counters({"a": 1, "b": 2}, {"b": 3}), counters({"a": 9}, {}, {"a": 5})])  # 9: measured twice
+    table = table.astype({"metric": "category", "unit": "category"})
+    found = wide(launches({"dur_ns": 1}, {"dur_ns": 1}), table, ["b", "c", "a", "b"])
+    told = found.astype(object).where(found.notna(), None).to_dict("list")
+    assert [("b", [2, 3]), ("c", [None, None]), ("a", [1, None])] == [*told.items()]

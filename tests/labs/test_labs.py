@@ -20,18 +20,7 @@ import pandas as pd
 import pytest
 from cells import sharing
 from labs import captures
-from labs.submissions import (
-    ASSIGNMENTS,
-    LABS,
-    NOTEBOOKS,
-    constants,
-    kind,
-    on,
-    points,
-    read,
-    released,
-    takes_capture,
-)
+from labs.submissions import ASSIGNMENTS, LABS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from real import OPTIMISED

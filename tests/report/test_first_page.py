@@ -14,15 +14,7 @@ from cells import built, outputs, sharing
 import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Figure, Finding, Gain
-from perfkit.diagnosis.headline import (
-    FAILED,
-    achievable,
-    headline,
-    leading,
-    ranked,
-    saved,
-    speaking,
-)
+from perfkit.diagnosis.headline import FAILED, achievable, headline, leading, ranked, saved, speaking
 from perfkit.diagnosis.tiles import FEWEST_TILES, MOST_TILES, readings
 from perfkit.diagnosis.timeline import STEADY
 from perfkit.report import pages
