@@ -42,6 +42,9 @@ CAPTURE = Table(
         Column("path", "string", "file or folder that was read"),
         Column("t0_unix_ns", "Int64", WALL_CLOCK, 0, LATEST_UNIX_NS),
         Column("dur_ns", "int64", LENGTH, 0, LONGEST_NS, fallback=0),
+        Column("traced", "string", "what the profiler was asked to trace, such as cuda,nvtx; empty when not recorded"),
+        Column("sampled", "string", "what it was asked to sample: stacks, schedule; empty when not recorded"),
+        Column("platform", "string", "operating system of the program: linux, windows, wsl; empty when not recorded"),
     ),
     ("rank", "path"),
 )
@@ -102,6 +105,92 @@ OS_CALLS = Table(
     "a call into the libraries of the operating system",
     (*ON_THREAD, Column("name", "category", "function such as write, fsync or poll")),
     ("rank", "process", "thread", "start_ns"),
+)
+STACK = Column("stack", "int64", "number of the stack in FRAMES, unique in its rank; -1 none", least=-1)
+STACKS = Table(
+    "STACKS",
+    "a moment at which the call stack of a CPU thread was recorded",
+    (
+        *(RANK, PROCESS, THREAD),
+        Column("start_ns", "int64", "when the sample was taken, or when the call began, ns", -LONGEST_NS, LONGEST_NS),
+        Column("dur_ns", "int64", "length of the call whose stack this is; 0 for a sample, ns", 0, LONGEST_NS),
+        Column("kind", "category", "sample (of a running thread), os_call or cuda_call (stack of that call)"),
+        Column("cpu", "int32", "core that ran the thread; -1 not recorded", least=-1, fallback=-1),
+        STACK,
+    ),
+    ("rank", "process", "thread", "start_ns", "stack"),
+)
+FRAMES = Table(
+    "FRAMES",
+    "a frame of a distinct call stack",
+    (
+        *(RANK, STACK),
+        Column("depth", "int32", "callers between this frame and the innermost one; 0 is the innermost", least=0),
+        Column("function", "category", "function as recorded; missing where it has no name"),
+        Column("module", "category", "library or program file, or source file of a Python frame; missing if unknown"),
+        Column("resolved", "bool", "whether the function has a name, rather than an address"),
+    ),
+    ("rank", "stack", "depth"),
+)
+SCHEDULE = Table(
+    "SCHEDULE",
+    "a stretch in which a CPU thread ran on a core",
+    (
+        *ON_THREAD,
+        Column("cpu", "int32", "core that ran it; -1 not recorded", least=-1, fallback=-1),
+        Column("stopped", "category", "why the operating system took it off the core; missing when not recorded"),
+    ),
+    ("rank", "process", "thread", "start_ns"),
+)
+WAITS = Table(
+    "WAITS",
+    "a wait of the CPU for the GPU, or of a stream for an event",
+    (
+        *(RANK, GPU, PROCESS, STREAM, START, DUR),
+        Column("kind", "category", "device, stream, event, stream_event (a stream waits), query or unknown"),
+        Column("event", "int64", "CUDA event waited for, unique in its process; -1 none"),
+        Column("record", "int64", "number of that record of the event, unique in its process; -1 not recorded"),
+        Column("context", "int64", "CUDA context; -1 not recorded"),
+        CORRELATION,
+    ),
+    ("rank", "gpu", "process", "start_ns"),
+)
+OVERHEAD = Table(
+    "OVERHEAD",
+    "time that the profiler or CUDA itself took on a CPU thread",
+    (
+        *ON_THREAD,
+        Column("kind", "category", "profiler, flush, loading, compiling, queue_full or other"),
+        Column("name", "category", "what it was, in the words of the tool"),
+        CORRELATION,
+    ),
+    ("rank", "process", "thread", "start_ns"),
+)
+DIAGNOSTICS = Table(
+    "DIAGNOSTICS",
+    "a message of the profiler about its recording",
+    (
+        *(RANK, PROCESS),
+        Column("time_ns", "int64", "when it was written, ns since the start of the capture", -LONGEST_NS, LONGEST_NS),
+        Column("severity", "category", "info, warning or error, as the tool says"),
+        Column("text", "string", "the message"),
+    ),
+    ("rank", "process", "time_ns"),
+)
+MEMORY_EVENTS = Table(
+    "MEMORY_EVENTS",
+    "an allocation or release of memory through CUDA",
+    (
+        *(RANK, GPU, PROCESS),
+        Column("time_ns", "int64", "when it happened, ns since the start of the capture", -LONGEST_NS, LONGEST_NS),
+        Column("operation", "category", "allocation or release"),
+        Column("memory", "category", "device, pinned, managed, ..., as in COPIES"),
+        Column("bytes", "int64", "bytes allocated or released", least=0),
+        Column("address", "Int64", "address of the memory; NA when it does not fit or is not recorded"),
+        Column("name", "category", "what was allocated, where the tool names it; missing if not"),
+        CORRELATION,
+    ),
+    ("rank", "gpu", "process", "time_ns"),
 )
 RANGES = Table(
     "RANGES",

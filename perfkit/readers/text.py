@@ -108,10 +108,14 @@ def nullable(values: NDArray[np.int64], absent: NDArray[np.bool_]) -> pd.arrays.
 
 
 def capture_table(
-    path: Path, tool: str, version: str = "", t0_unix_ns: int | None = None, dur_ns: int = 0
+    path: Path, tool: str, version: str = "", t0_unix_ns: int | None = None, dur_ns: int = 0, **asked: str
 ) -> pd.DataFrame:
-    """Return CAPTURE of one file or folder, with an unknown wall clock if `t0_unix_ns` is None."""
+    """Return CAPTURE of one file or folder, with an unknown wall clock if `t0_unix_ns` is None.
+
+    `asked` says what was recorded, where the file does: `traced`, `sampled`, `platform`.
+    """
     frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": dur_ns}
+    frame |= {"traced": "", "sampled": "", "platform": "", **asked}
     return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
 
 
