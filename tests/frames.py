@@ -60,6 +60,7 @@ def profile(
     """A profile as a reader returns it, of tables that are there already; `about` are its other fields."""
     path = name or f"{reader}.file"
     row = {"rank": 0, "tool": reader, "tool_version": "", "path": path, "t0_unix_ns": t0, "dur_ns": dur_ns}
+    row |= {"traced": "", "sampled": "", "platform": ""}
     loaders = {table: (lambda frame=frame: frame) for table, frame in tables.items()}
     return Profile(reader, Path(path), CAPTURE.make(pd.DataFrame([row])), loaders, **dict(about))
 
