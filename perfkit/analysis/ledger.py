@@ -1,0 +1,284 @@
+"""Where did each nanosecond of each GPU go?
+
+The ledger books every nanosecond of every GPU in exactly one line: a kind, a cause and an owner. Where several things
+happen at once, the first of these layers counts: an unknown stretch, computation, waiting in a collective for another
+rank, a collective, a copy, and what is left is idle. Of operations of one layer that run at once, the one that began
+first counts until it ends. So the lines of a GPU add up to its span exactly, in int64 nanoseconds.
+
+A layer is a frame of intervals with rank, gpu, start_ns, dur_ns and the columns of LINE; `computation`, `collectives`
+and `copies` make those of the tables, other modules those of idle time, of waits and of unknown stretches.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import intervals
+from perfkit.analysis.intervals import Axis, Int, Intervals, Windows
+from perfkit.errors import PerfkitError
+from perfkit.schema import Column, Table
+from perfkit.tables import COPIES, DUR, GPU, KERNELS, RANK, START
+
+KINDS = pd.Index(["computation", "collective", "waiting", "copy", "idle", "collector", "unknown"])
+LINE = ("kind", "cause", "owner")
+_LINE = (
+    Column("kind", "category", f"one of {', '.join(KINDS)}"),
+    Column(
+        "cause",
+        "category",
+        "family of kernels, operation, direction of a copy, or why the GPU is idle",
+    ),
+    Column(
+        "owner",
+        "category",
+        "who takes the time: a kernel, call, range, function or rank; missing if unknown",
+    ),
+)
+BOOKED = Table(
+    "BOOKED",
+    "a stretch of a GPU's time with the line that it belongs to",
+    (RANK, GPU, START, DUR, *_LINE),
+    ("rank", "gpu", "start_ns"),
+)
+LEDGER = Table(
+    "LEDGER",
+    "the time of a GPU that one line takes in one phase",
+    (
+        *(RANK, GPU),
+        Column("phase", "category", "part of the recording, as in PHASES"),
+        *_LINE,
+        Column("ns", "int64", "time of this line, ns", least=0),
+    ),
+    ("rank", "gpu", "phase", "kind", "cause", "owner"),
+)
+
+
+class _Pieces(NamedTuple):
+    """Intervals of devices, with the number of the line that each belongs to."""
+
+    start: Int
+    end: Int
+    group: Int
+    line: Int
+
+
+def computation(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the layers of kernels that compute and of memsets, named by family and kernel."""
+    computing = KERNELS.check(kernels)[kernels["family"] != "communication"]
+    memsets = COPIES.check(copies)[copies["direction"] == "memset"]
+    return [
+        layer(computing, "computation", computing["family"], computing["name"]),
+        layer(memsets, "computation", memsets["direction"], memsets["dst_memory"]),
+    ]
+
+
+def collectives(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the layer of kernels that communicate, named by family and kernel."""
+    communicating = KERNELS.check(kernels)[kernels["family"] == "communication"]
+    return layer(communicating, "collective", communicating["family"], communicating["name"])
+
+
+def moved(copies: pd.DataFrame) -> pd.DataFrame:
+    """Return the layer of copies, named by direction and by the kind of memory on the CPU's side."""
+    copied = COPIES.check(copies)[copies["direction"] != "memset"]
+    to_cpu = copied["direction"].isin(["D2H", "UM_D2H"])
+    memory = copied["src_memory"].astype(object).where(~to_cpu, copied["dst_memory"].astype(object))
+    return layer(copied, "copy", copied["direction"], memory)
+
+
+def layer(rows: pd.DataFrame, kind: str, cause: object, owner: object) -> pd.DataFrame:
+    """Return a layer of intervals (rank, gpu, start_ns, dur_ns) whose lines have these causes and owners."""
+    if kind not in KINDS:
+        raise ValueError(f"kind: {kind!r} is not one of {', '.join(KINDS)}")
+    place = rows[["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
+    columns = {"kind": kind, "cause": _plain(cause), "owner": _plain(owner)}
+    return place.assign(
+        **{name: pd.Series(values, place.index) for name, values in columns.items()}
+    )
+
+
+def _plain(values: object) -> object:
+    """Return a column without its index, so that it is not aligned by it."""
+    return values.array if isinstance(values, pd.Series) else values
+
+
+def spans(
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None
+) -> pd.DataFrame:
+    """Return rank, gpu, start_ns and span_ns of each device: what `timeline.busy` looks at."""
+    frames = [KERNELS.check(kernels), COPIES.check(copies)]
+    index, groups = intervals.devices(*frames)
+    start, end = intervals.spans(frames, groups, len(index), window)
+    return index.assign(start_ns=start, span_ns=end - start)
+
+
+def booked(
+    layers: Iterable[pd.DataFrame | Sequence[pd.DataFrame]], devices: pd.DataFrame
+) -> pd.DataFrame:
+    """Return BOOKED: the time of each device, each nanosecond in one line.
+
+    `layers` come in the order in which they count; several frames in a list are one layer. `devices` are those of
+    `spans`; what lies outside of their spans is cut off. Time that no layer covers is idle without a cause.
+    """
+    numbered = devices[["rank", "gpu"]].reset_index(drop=True)
+    lines: list[pd.DataFrame] = []
+    every = _window(devices)
+    covered = Intervals(*(np.zeros(0, np.int64) for _ in range(3)))
+    parts: list[_Pieces] = []
+    for frames in layers:
+        together = [frames] if isinstance(frames, pd.DataFrame) else frames
+        one = _numbered(together, numbered, lines)
+        one = _first_come(one)
+        one = _only(one, every)
+        one = _without(one, covered)
+        covered = intervals.merge(covered, intervals.union(one.start, one.end, one.group))
+        parts.append(one)
+    rest = intervals.subtract(every, covered)
+    lines.append(pd.DataFrame({"kind": ["idle"], "cause": ["unattributed"], "owner": [None]}))
+    last = sum(map(len, lines)) - 1
+    parts.append(_Pieces(*rest, np.full(len(rest.start), last)))
+    return _frame(parts, numbered, pd.concat(lines, ignore_index=True))
+
+
+def _window(devices: pd.DataFrame) -> Intervals:
+    """Return the span of each device, numbered by its row."""
+    start = devices["start_ns"].to_numpy(np.int64)
+    return intervals.union(
+        start, start + devices["span_ns"].to_numpy(np.int64), np.arange(len(devices))
+    )
+
+
+def _numbered(
+    frames: Sequence[pd.DataFrame], devices: pd.DataFrame, lines: list[pd.DataFrame]
+) -> _Pieces:
+    """Return the intervals of frames with numbers of their device and line; adds the lines that are new."""
+    columns: list[list[Int]] = [[], [], [], []]
+    for frame in frames:
+        device = pd.MultiIndex.from_frame(devices).get_indexer(
+            pd.MultiIndex.from_frame(frame[["rank", "gpu"]])
+        )
+        before = sum(map(len, lines))
+        distinct, line = _distinct(frame)
+        lines.append(distinct)
+        start, end = intervals.ends(frame)
+        known = device >= 0
+        for column, values in zip(columns, (start, end, device, line + before), strict=True):
+            column.append(np.asarray(values[known], np.int64))
+    return _Pieces(*(np.concatenate(column) for column in columns))
+
+
+def _distinct(frame: pd.DataFrame) -> tuple[pd.DataFrame, Int]:
+    """Return the distinct lines of a frame, and the number of the line of each row."""
+    number = np.zeros(len(frame), np.int64)
+    for name in LINE:
+        codes, labels = pd.factorize(frame[name], use_na_sentinel=False)
+        number = number * max(len(labels), 1) + codes
+    _, first, line = np.unique(number, return_index=True, return_inverse=True)
+    return frame[list(LINE)].take(first).astype(object), line
+
+
+def _first_come(one: _Pieces) -> _Pieces:
+    """Return pieces that do not overlap: of intervals of a device, the one that began first counts until it ends."""
+    count = 1 + int(one.group.max(initial=0))
+    axis = Axis.over(count, one.start, one.end)
+    begin = axis.at(one.group, one.start)
+    order = np.argsort(begin, kind="stable")
+    begin = begin[order]
+    finish = axis.at(one.group, one.end)[order]
+    reached = np.maximum.accumulate(finish)
+    begin[1:] = np.maximum(begin[1:], reached[:-1])
+    keep = finish > begin
+    pieces = axis.intervals(begin[keep], finish[keep])
+    return _Pieces(*pieces, one.line[order[keep]])
+
+
+def _only(one: _Pieces, inside: Intervals) -> _Pieces:
+    """Return the parts of disjoint pieces, in their order, that lie inside a set."""
+    return _traced(one, intervals.intersect(Intervals(*one[:3]), inside))
+
+
+def _without(one: _Pieces, outside: Intervals) -> _Pieces:
+    """Return the parts of disjoint pieces, in their order, that lie outside a set."""
+    return _traced(one, intervals.subtract(Intervals(*one[:3]), outside))
+
+
+def _traced(one: _Pieces, parts: Intervals) -> _Pieces:
+    """Return parts of pieces with the line of the piece that each lies in."""
+    count = 1 + int(max(one.group.max(initial=0), parts.group.max(initial=0)))
+    axis = Axis.over(count, one.start, one.end)
+    piece = (
+        np.searchsorted(
+            axis.at(one.group, one.start), axis.at(parts.group, parts.start), side="right"
+        )
+        - 1
+    )
+    return _Pieces(*parts, one.line[piece])
+
+
+def _frame(parts: list[_Pieces], devices: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    start, end, group, line = (np.concatenate(column) for column in zip(*parts, strict=True))
+    frame = devices.take(group).reset_index(drop=True).assign(start_ns=start, dur_ns=end - start)
+    for name in LINE:
+        codes, labels = pd.factorize(lines[name])
+        frame[name] = pd.Categorical.from_codes(codes[line], pd.Index(labels, dtype=object))
+    return BOOKED.make(frame)
+
+
+def ledger(booked: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """Return LEDGER: the time of each line of each device in each phase, the longest first within a phase.
+
+    `phases` has rank, phase, start_ns and dur_ns; the phases of a rank do not overlap. PerfkitError if a part of a
+    device's time lies in none of them.
+    """
+    BOOKED.check(booked)
+    parts = [
+        _within(booked, str(name), of)
+        for name, of in phases.groupby("phase", observed=True, sort=False)
+    ]
+    frame = (
+        pd.concat(parts, ignore_index=True) if parts else booked.iloc[:0].assign(phase="", dur_ns=0)
+    )
+    if int(frame["dur_ns"].sum()) != int(booked["dur_ns"].sum()):
+        missing = int(booked["dur_ns"].sum()) - int(frame["dur_ns"].sum())
+        raise PerfkitError(
+            f"phases: they leave out {missing} ns of the GPUs' time. Cover all of it, once."
+        )
+    frame["phase"] = frame["phase"].astype("category")
+    keys = ["rank", "gpu", "phase", *LINE]
+    summed = frame.groupby(keys, observed=True, dropna=False)["dur_ns"].sum().reset_index(name="ns")
+    return LEDGER.make(summed)
+
+
+def _within(booked: pd.DataFrame, phase: str, stretches: pd.DataFrame) -> pd.DataFrame:
+    """Return the stretches of BOOKED, cut to those of one phase of their rank."""
+    devices = booked[["rank", "gpu"]].drop_duplicates().reset_index(drop=True)
+    of_device = devices.reset_index(names="group").merge(
+        stretches[["rank", "start_ns", "dur_ns"]], on="rank"
+    )
+    inside = intervals.union(*intervals.ends(of_device), of_device["group"].to_numpy(np.int64))
+    group = pd.MultiIndex.from_frame(devices).get_indexer(
+        pd.MultiIndex.from_frame(booked[["rank", "gpu"]])
+    )
+    pieces = _Pieces(*intervals.ends(booked), np.asarray(group, np.int64), np.arange(len(booked)))
+    parts = _only(pieces, inside)
+    return (
+        booked[[*LINE, "rank", "gpu"]]
+        .take(parts.line)
+        .assign(dur_ns=parts.end - parts.start, phase=phase)
+    )
+
+
+def whole(devices: pd.DataFrame) -> pd.DataFrame:
+    """Return phases that call all of each rank's time one phase, for recordings without others."""
+    end = devices["start_ns"] + devices["span_ns"]
+    of_rank = (
+        devices.assign(end_ns=end)
+        .groupby("rank")
+        .agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+    )
+    dur = of_rank["end_ns"] - of_rank["start_ns"]
+    return of_rank.reset_index().assign(phase="whole", dur_ns=dur.to_numpy())[
+        ["rank", "phase", "start_ns", "dur_ns"]
+    ]

@@ -1,0 +1,116 @@
+"""The ledger: each nanosecond of each GPU in exactly one line, worked by hand."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import copies, kernels
+from real import SQLITE
+
+import perfkit
+from perfkit.analysis import gaps, ledger
+from perfkit.errors import PerfkitError
+
+KERNELS = kernels(
+    {"start_ns": 0, "dur_ns": 10, "name": "sgemm", "family": "gemm"},
+    {"start_ns": 5, "dur_ns": 10, "name": "add", "family": "elementwise", "stream": 8},
+    {"start_ns": 12, "dur_ns": 8, "name": "AllReduce", "family": "communication", "stream": 9},
+)
+COPIES = copies(
+    {"start_ns": 18, "dur_ns": 12, "direction": "H2D", "src_memory": "pageable", "stream": 10},
+    {"start_ns": 40, "dur_ns": 2, "direction": "memset", "src_memory": None, "stream": 10},
+)
+IDLE = pd.DataFrame({"rank": [0], "gpu": [0], "start_ns": [30], "dur_ns": [10]})
+LAYERS = [
+    ledger.computation(KERNELS, COPIES),
+    ledger.collectives(KERNELS),
+    ledger.moved(COPIES),
+    ledger.layer(IDLE, "idle", "host_code", "main"),
+]
+DEVICES = ledger.spans(KERNELS, COPIES)
+
+
+def lines(booked: pd.DataFrame) -> dict[tuple[str, str, object], int]:
+    """The time of each line, by kind, cause and owner."""
+    table = ledger.ledger(booked, ledger.whole(DEVICES))
+    owner = table["owner"].astype(object).where(table["owner"].notna(), None)
+    keys = zip(table["kind"], table["cause"], owner, strict=True)
+    return dict(zip(keys, table["ns"].tolist(), strict=True))
+
+
+def test_what_runs_at_once_counts_once_for_the_first_layer_and_the_first_operation():
+    assert lines(ledger.booked(LAYERS, DEVICES)) == {
+        ("computation", "gemm", "sgemm"): 10,
+        ("computation", "elementwise", "add"): 5,
+        ("computation", "memset", "device"): 2,
+        ("collective", "communication", "AllReduce"): 5,
+        ("copy", "H2D", "pageable"): 10,
+        ("idle", "host_code", "main"): 10,
+    }
+
+
+def test_an_unknown_stretch_comes_before_everything():
+    stretch = pd.DataFrame({"rank": [0], "gpu": [0], "start_ns": [8], "dur_ns": [24]})
+    unknown = ledger.layer(stretch, "unknown", "lost_operations", None)
+
+    told = lines(ledger.booked([unknown, *LAYERS], DEVICES))
+
+    assert told[("unknown", "lost_operations", None)] == 24
+    assert told[("computation", "gemm", "sgemm")] == 8
+    assert told[("idle", "host_code", "main")] == 8
+    assert sum(told.values()) == 42
+
+
+def test_time_that_no_layer_covers_is_idle_without_a_cause():
+    told = lines(ledger.booked(LAYERS[:3], DEVICES))
+
+    assert told[("idle", "unattributed", None)] == 10
+
+
+def test_phases_divide_a_line_where_they_meet():
+    phases = pd.DataFrame(
+        {"rank": [0, 0], "phase": ["start_up", "loop"], "start_ns": [0, 4], "dur_ns": [4, 38]}
+    )
+
+    table = ledger.ledger(ledger.booked(LAYERS, DEVICES), phases)
+
+    gemm = table[table["owner"] == "sgemm"]
+    assert dict(zip(gemm["phase"], gemm["ns"], strict=True)) == {"start_up": 4, "loop": 6}
+
+
+def test_phases_that_leave_time_out_are_refused():
+    phases = pd.DataFrame({"rank": [0], "phase": ["loop"], "start_ns": [0], "dur_ns": [40]})
+
+    with pytest.raises(PerfkitError, match="they leave out 2 ns"):
+        ledger.ledger(ledger.booked(LAYERS, DEVICES), phases)
+
+
+def test_nothing_recorded_makes_an_empty_ledger():
+    nothing = ledger.spans(kernels(), copies())
+
+    table = ledger.ledger(ledger.booked([], nothing), ledger.whole(nothing))
+
+    assert table.empty
+    ledger.LEDGER.check(table)
+
+
+@pytest.mark.parametrize("name", SQLITE)
+def test_the_lines_of_a_gpu_add_up_to_its_span_in_a_real_capture(profiles: Path, name: str):
+    run = perfkit.load(profiles / "nsys" / name)
+    devices = ledger.spans(run.kernels, run.copies)
+    idle = gaps.idle_gaps(run.kernels, run.copies, run.api_calls)
+    layers = [
+        ledger.computation(run.kernels, run.copies),
+        ledger.collectives(run.kernels),
+        ledger.moved(run.copies),
+        ledger.layer(idle, "idle", idle["cause"], idle["api"]),
+    ]
+
+    booked = ledger.booked(layers, devices)
+
+    table = ledger.ledger(booked, ledger.whole(devices))
+    assert table.groupby(["rank", "gpu"])["ns"].sum().tolist() == devices["span_ns"].tolist()
+    ordered = booked.sort_values(["rank", "gpu", "start_ns"])
+    ends = ordered["start_ns"] + ordered["dur_ns"]
+    same_device = ordered["gpu"].eq(ordered["gpu"].shift())
+    assert (ordered["start_ns"] == ends.shift())[same_device].all()
