@@ -29,7 +29,9 @@ from perfkit.analysis import (
     monitoring,
     operators,
     ownership,
+    phases,
     ranks,
+    repetitions,
     roofline,
     scaling,
     steps,
@@ -40,4 +42,5 @@ from perfkit.analysis import (
 
 __all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "dossier", "efficiency"]
 __all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "llm_operations", "memory", "monitoring"]
-__all__ += ["operators", "ownership", "ranks", "roofline", "scaling", "steps", "timeline", "warps", "whatif"]
+__all__ += ["operators", "ownership", "phases", "ranks", "repetitions", "roofline", "scaling", "steps", "timeline"]
+__all__ += ["warps", "whatif"]

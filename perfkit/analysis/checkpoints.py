@@ -83,7 +83,7 @@ def detect(
     if pauses.empty:
         return CHECKPOINTS.empty()
     functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
-    saving = _named(functions, lambda name: SAVING.search(name) and not RECOMPUTING.search(name))
+    saving = _named(functions, _says_saving)
     # At least half of a span that saves lies in one pause of its rank.
     (first, last), (begin, finish) = causes.on_one_axis([saving, pauses], ["rank"])
     most = causes.longest(causes.placed(begin, finish), first, last)
@@ -119,6 +119,15 @@ def detect(
         meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
         names.append(next(iter(of["name"][meets].astype(str)), ""))
     return CHECKPOINTS.make(found.assign(name=names))
+
+
+def is_saving(name: str) -> bool:
+    """Tell whether a range, function or call of the operating system saves state or writes a file."""
+    return _says_saving(name) or bool(WRITING.match(name))
+
+
+def _says_saving(name: str) -> bool:
+    return bool(SAVING.search(name)) and not RECOMPUTING.search(name)
 
 
 def _named(frames: Iterable[pd.DataFrame], fulfils: Callable[[str], object]) -> pd.DataFrame:

@@ -1,0 +1,251 @@
+"""What does a rank repeat on its GPUs, from when to when, and which repetitions are typical?
+
+Repetitions are found in one of four ways, the first that works for a rank:
+
+1. profiler_step and 2. nvtx: steps of `perfkit.analysis.steps`, from ranges on the CPU.
+3. module: the calls of one outermost PyTorch module, from the start of one to the start of the next.
+4. kernels: the sequence of kernels, copies and memsets of one GPU that repeats.
+
+The first three are times of the CPU, which may be far ahead. Their edges are moved to the GPU (`on_device`): to the end
+of the work that was launched before, at latest to the start of the work that is launched after. What repeats inside one
+call of a module, one operator or one range that is called a step or a part of one is a layer, and no repetition.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis import steps
+from perfkit.analysis.causes import started_by, where
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.intervals import Int, Window, ends
+from perfkit.format import elided
+from perfkit.tables import KERNELS, RANGES
+
+MODULE = re.compile(r"nn\.Module: ")
+# A range of several steps ("5 steps") holds repetitions, a range of one holds layers.
+PASS = re.compile(r"(?<![a-z])(?:time_?step|step|iter|iteration|batch|forward|fwd|backward|bwd|prefill)(?![a-z])", re.I)
+HOW = {"profiler step": "profiler_step", "nvtx": "nvtx", "kernel sequence": "kernels"}
+SHOWN, LONGEST_NAME = 3, 60  # operations that a description names, and characters of each
+MOST = 0.9  # of the repetitions, or of the span: nearly all (convention)
+FEWEST = 3  # calls of a module that are repetitions
+_LAST, _FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+class Repetitions(NamedTuple):
+    """The repetitions of a rank on its GPUs, by start, ns, and which are typical; none where nothing repeats.
+
+    `name` is the range or module, or lists the operations that repeat. Where `how` is known without repetitions, the
+    recording is one call of `name`, and what repeats inside are its layers.
+    """
+
+    start: Int
+    end: Int
+    steady: NDArray[np.bool_]
+    how: str
+    name: str
+
+
+class Work(NamedTuple):
+    """The operations of a rank in the order of their starts: a frame like KERNELS, and times in ns.
+
+    `tells`: whether it tells when the GPUs reach a step: it runs on the stream that computes longest, and its launch is
+    known (all are taken to start with their launch where no launch is known).
+    """
+
+    frame: pd.DataFrame
+    start: Int
+    end: Int
+    launched: Int
+    is_kernel: NDArray[np.bool_]
+    tells: NDArray[np.bool_]
+
+    @property
+    def span(self) -> Window:
+        """Start of the first and end of the last operation."""
+        return int(self.start[0]), int(self.end.max())
+
+
+def operations(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
+    """Return KERNELS with a row for each copy and memset too, by rank and start, and the column `is_kernel`."""
+    labels = copies["direction"].cat.rename_categories(_copy_name)
+    columns = ["rank", "gpu", "process", "stream", "start_ns", "dur_ns", "correlation"]
+    copied = pd.DataFrame({column: copies[column] for column in columns})
+    launched = kernels.copy(deep=False)
+    for column in ("name", "full_name"):
+        names = kernels[column].cat.categories.union(labels.cat.categories, sort=False)
+        launched[column] = kernels[column].cat.set_categories(names)
+        copied[column] = labels.cat.set_categories(names)
+    copied["family"] = pd.Categorical([None] * len(copies), kernels["family"].cat.categories)
+    copied["in_graph"] = False
+    for column in ("grid_blocks", "block_threads", "registers", "shared_bytes"):
+        copied[column] = pd.array([pd.NA] * len(copies), "Int64")
+    launched["is_kernel"] = True
+    copied["is_kernel"] = False
+    joined = pd.concat([launched, copied], ignore_index=True)
+    return joined.sort_values(["rank", "start_ns", "gpu", "stream"], kind="stable", ignore_index=True)
+
+
+def _copy_name(direction: object) -> str:
+    return "memset" if direction == "memset" else f"copy {direction}"
+
+
+def work(frame: pd.DataFrame, api_calls: pd.DataFrame) -> Work:
+    """Return the `operations` of one rank with the times of their launches: of their own start where none is known."""
+    start, end = ends(frame)
+    launched = start.copy()
+    call = started_by(frame, api_calls)
+    known = call >= 0
+    launched[known] = np.minimum(api_calls["start_ns"].to_numpy()[call[known]], start[known])
+    is_kernel = frame["is_kernel"].to_numpy()
+    tells = _main(frame, is_kernel)
+    if (tells & known).any():
+        tells &= known
+    return Work(frame, start, end, launched, is_kernel, tells)
+
+
+def _main(frame: pd.DataFrame, is_kernel: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which operations run on the stream with most time in kernels that compute; all if none does."""
+    _, stream = numbered(frame, ["gpu", "process", "stream"])
+    computes = is_kernel & (frame["family"] != "communication").to_numpy()
+    time = np.bincount(stream, frame["dur_ns"].to_numpy() * computes)
+    return stream == time.argmax() if time.any() else np.ones(len(frame), bool)
+
+
+def on_device(of: Work, time: Int) -> Int:
+    """Return when the GPUs reach what the CPU does at each time, ns, ascending if the times are.
+
+    That is the time itself, or later the end of the last operation launched before it, but never after the start of the
+    first operation that is launched at or after it; only operations count that tell it.
+    """
+    launched, start, end = of.launched[of.tells], of.start[of.tells], of.end[of.tells]
+    order = np.argsort(launched, kind="stable")
+    latest = np.r_[_FIRST, np.maximum.accumulate(end[order])]
+    earliest = np.r_[np.minimum.accumulate(start[order][::-1])[::-1], _LAST]
+    before = np.searchsorted(launched[order], time, side="left")
+    moved: Int = np.minimum(np.maximum(time, latest[before]), earliest[before])
+    return moved
+
+
+def find(of: Work, ranges: pd.DataFrame, ops: pd.DataFrame, python_calls: pd.DataFrame) -> Repetitions:
+    """Return the repetitions of one rank, whose tables these are."""
+    kernels = of.frame[of.is_kernel]
+    modules = _outermost(python_calls[where(python_calls["name"], MODULE.match)])
+    # Ranges hold launches: the kernels may run long after.
+    launches = kernels.assign(start_ns=of.launched[of.is_kernel])
+    marked = steps.detect(ranges, launches) if len(ranges) else steps.STEPS.empty()
+    if len(marked) and marked["how"].iloc[0] != "kernel sequence":
+        return _moved(of, marked, HOW[str(marked["how"].iloc[0])])
+    called = _called(of, modules)
+    if len(called):
+        return _moved(of, called, "module")
+    return _without_layers(of, _repeated(of, kernels), modules, ranges, ops)
+
+
+def _repeated(of: Work, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the stretches of operations that repeat, or of kernels alone where these cover more of the span.
+
+    Copies may come and go between kernels that repeat. Copies that repeat without a kernel are one transfer in pieces.
+    """
+    first, last = of.span
+    of_all = steps.detect(RANGES.empty(), of.frame)
+    low, high = ends(of_all)
+    launches = np.sort(of.start[of.is_kernel])
+    with_kernel = np.searchsorted(launches, high) > np.searchsorted(launches, low)
+    covered = int(of_all.loc[of_all["steady"], "dur_ns"].sum())
+    if len(of_all) and with_kernel.mean() < MOST:
+        of_all, covered = of_all.head(0), 0
+    if covered >= MOST * (last - first):
+        return of_all
+    of_kernels = steps.detect(RANGES.empty(), kernels)
+    is_more = MOST * of_kernels.loc[of_kernels["steady"], "dur_ns"].sum() > covered
+    return of_kernels if is_more else of_all
+
+
+def _outermost(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the calls that lie in no other of their thread."""
+    kept = []
+    for _, of_thread in calls.groupby(["process", "thread"]):
+        ordered = of_thread.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
+        start, end = ends(ordered)
+        before = np.r_[_FIRST, np.maximum.accumulate(end)[:-1]]
+        kept.append(ordered[start >= before])
+    return pd.concat(kept) if kept else calls
+
+
+def _called(of: Work, modules: pd.DataFrame) -> pd.DataFrame:
+    """Return the calls of the outermost module that takes most time, as steps; empty if they start too little work."""
+    nothing = steps.STEPS.empty()
+    if modules.empty:
+        return nothing
+    names = modules["name"].astype(str)
+    most = modules["dur_ns"].groupby(names).sum().idxmax()
+    mine = modules[names == most].sort_values("start_ns", kind="stable")
+    if len(mine) < FEWEST:
+        return nothing
+    start = mine["start_ns"].to_numpy()
+    period = np.diff(start)
+    # Nothing shows when the last one's step ends: it gets the usual length.
+    dur = np.r_[period, max(int(np.median(period)), int(mine["dur_ns"].iloc[-1]))]
+    inside = (of.launched >= start[0]) & (of.launched < start[-1] + dur[-1])
+    if 2 * inside.sum() <= len(inside):
+        return nothing
+    return pd.DataFrame({"start_ns": start, "dur_ns": dur, "name": most})
+
+
+def _moved(of: Work, marked: pd.DataFrame, how: str) -> Repetitions:
+    """Return steps of the CPU on the GPUs, cut to the span of their operations, without those that lie outside."""
+    begin, finish = (np.clip(on_device(of, time), *of.span) for time in ends(marked))
+    there = finish > begin
+    name = str(marked["name"].iloc[0])
+    spans = pd.DataFrame({"start_ns": begin[there], "dur_ns": (finish - begin)[there]})
+    spans = spans.assign(rank=0, process=0, thread=0, name=name, domain="", kind="step", depth=0)
+    again = steps.detect(RANGES.make(spans), KERNELS.empty())
+    start, end = ends(again)
+    return Repetitions(start, end, _typical(again), how, name)
+
+
+def _typical(found: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which steps are typical: all but first ones that last more than `steps.SLOW` times as long as the steady.
+
+    The last one is complete, too: it only seems short where nothing shows when the next one would have begun.
+    """
+    is_steady = found["steady"].to_numpy()
+    if not is_steady.any():
+        return np.asarray(is_steady, bool)
+    dur = found["dur_ns"].to_numpy()
+    is_slow = dur > steps.SLOW * np.median(dur[is_steady])
+    slow = np.flatnonzero(is_slow[: int(is_steady.argmax())])
+    first = int(slow[-1]) + 1 if len(slow) else 0
+    return np.arange(len(dur)) >= first
+
+
+def _without_layers(
+    of: Work, repeated: pd.DataFrame, modules: pd.DataFrame, ranges: pd.DataFrame, ops: pd.DataFrame
+) -> Repetitions:
+    """Return repeated operations as repetitions, or the one call that holds all of them."""
+    start, end = ends(repeated)
+    nothing = Repetitions(start[:0], end[:0], np.zeros(0, bool), "none", "")
+    if repeated.empty:
+        return nothing
+    inside = of.launched[(of.start >= start[0]) & (of.start < end[-1])]
+    passes = ranges[where(ranges["name"], PASS.search)]
+    for how, calls in (("module", modules), ("module", ops[ops["parent"] == -1]), ("nvtx", passes)):
+        first, last = ends(calls)
+        holds = np.flatnonzero((first <= inside.min()) & (last >= inside.max()))
+        if len(holds):
+            return nothing._replace(how=how, name=str(calls["name"].iloc[holds[0]]))
+    steady = _typical(repeated)
+    usual = int(np.flatnonzero(steady)[0]) if steady.any() else 0
+    return Repetitions(start, end, steady, "kernels", _described(of, int(start[usual]), int(end[usual])))
+
+
+def _described(of: Work, first: int, last: int) -> str:
+    """Return the names of the operations that start in a stretch, the first few of them."""
+    names = of.frame["name"][(of.start >= first) & (of.start < last)].astype(str)
+    shown = ", ".join(elided(name, LONGEST_NAME) for name in names.iloc[:SHOWN])
+    more = len(names) - SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown

@@ -1,0 +1,110 @@
+"""Which part of a recording is judged, and what is outside of it?
+
+The verdict speaks of the loop where one is found, else of the whole recording without its pauses (`analysis.phases`).
+What is outside happens once: it is told in one sentence with its share.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pandas as pd
+
+from perfkit import analysis
+from perfkit.analysis.intervals import Window, cut
+from perfkit.diagnosis.finding import kept
+from perfkit.format import TIME, duration, number, unit
+from perfkit.selection import Selection
+
+JUDGED = ("loop", "whole")
+NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
+TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
+
+
+class Judged(NamedTuple):
+    """The windows of each rank that are judged, ns, by start, and what is outside of them: empty if that is little."""
+
+    windows: Mapping[int, tuple[Window, ...]]
+    outside: str
+
+
+@kept
+def phases(view: Selection) -> pd.DataFrame:
+    """Return `analysis.phases.phases` of a selection: found in the whole recording, then cut at the window.
+
+    A part of a loop that the window cuts keeps the number of its repetitions in the recording.
+    """
+    found = analysis.phases.phases(
+        view.all_kernels,
+        view.copies,
+        ranges=view.ranges,
+        ops=view.ops,
+        python_calls=view.python_calls,
+        api_calls=view.api_calls,
+        os_calls=view.os_calls,
+    )
+    if view.window is None:
+        return found
+    inside = cut(found, view.window)
+    operations = [table[["rank", "gpu", "start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)]
+    return inside.assign(busy_ns=analysis.phases.busy(inside, pd.concat(operations)))
+
+
+@kept
+def judged(view: Selection) -> Judged:
+    """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
+    found = phases(view)
+    windows: dict[int, tuple[Window, ...]] = {}
+    for rank, mine in found.groupby("rank"):
+        rows = mine[mine["phase"].isin(JUDGED)]
+        rows = rows if len(rows) else mine
+        starts, lengths = rows["start_ns"].tolist(), rows["dur_ns"].tolist()
+        pairs = zip(starts, lengths, strict=True)
+        windows[int(str(rank))] = tuple((start, start + length) for start, length in pairs)
+    return Judged(windows, _outside(found))
+
+
+def _outside(found: pd.DataFrame) -> str:
+    """Say what is outside on the rank where that takes the largest share of the span."""
+    if found.empty or not found["phase"].isin(JUDGED).any():
+        return ""
+    is_outside = ~found["phase"].isin(JUDGED)
+    lost = found["dur_ns"].where(is_outside, 0).groupby(found["rank"]).sum()
+    share = lost / found.groupby("rank")["dur_ns"].sum()
+    rank = share.idxmax()
+    text = " ".join(_sentences(found[found["rank"] == rank]))
+    return f"On rank {rank}: {text}" if text and len(share) > 1 else text
+
+
+def _sentences(mine: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each kind of time of a rank that happens once and takes a hundredth of the span."""
+    span = int(mine["dur_ns"].sum())
+    begin = mine[mine["phase"] == "start_up"]
+    pauses = mine[mine["phase"] == "pause"]
+    end = mine[mine["phase"] == "end"]
+    if (lasted := int(begin["dur_ns"].sum())) >= NOTABLE * span:
+        slow = begin["name"].dropna().astype(str).tolist()
+        warm_up = f", with {slow[0]}" if slow else ""
+        yield f"Start-up takes {_of(lasted, span)}, once per process{warm_up}."
+    if (lasted := int(pauses["dur_ns"].sum())) >= NOTABLE * span:
+        longest = pauses.iloc[int(pauses["dur_ns"].to_numpy().argmax())]
+        at = duration(int(longest["start_ns"]))
+        length = duration(int(longest["dur_ns"]))
+        saves = " to save state" if longest["name"] == analysis.phases.CHECKPOINT else ""
+        if len(pauses) == 1:
+            yield f"The GPUs pause once{saves}, for {length} at {at}."
+        else:
+            yield f"The GPUs pause {len(pauses):,} times, for {_of(lasted, span)}; the longest takes {length} at {at}."
+    if (lasted := int(end["dur_ns"].sum())) >= NOTABLE * span:
+        yield f"What follows the last repetition takes {_of(lasted, span)}, once."
+
+
+def _of(part: int, whole: int) -> str:
+    """Return a part of a time and the whole in one unit.
+
+    >>> _of(16_000_000, 18_600_000), _of(86_000_000, 7_610_000_000)
+    ('16.0 of 18.6 ms', '86.0 ms of 7.61 s')
+    """
+    scale = unit(whole, TIME)
+    if whole >= TABULAR or part < scale.size:
+        return f"{duration(part)} of {duration(whole)}"
+    return f"{number(part / scale.size)} of {number(whole / scale.size)} {scale.symbol}"
