@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import where
 from perfkit.analysis.ranks import common, extents, reach
 from perfkit.errors import PerfkitError
@@ -130,6 +131,17 @@ class Selection:
     def all_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs."""
         return self._on_gpus(self.run.kernels)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """STEPS of the chosen GPUs in the window, by all that was recorded (`analysis.steps.detect`)."""
+        return iterations.detect(
+            self.ranges,
+            self.all_kernels,
+            window=self.window,
+            api_calls=self.api_calls,
+            python_calls=self.python_calls,
+        )
 
     @cached_property
     def launches(self) -> pd.DataFrame:

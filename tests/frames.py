@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.profile import Profile
-from perfkit.tables import API_CALLS, CAPTURE, COLLECTIVES, COPIES, KERNELS, OS_CALLS, RANGES
+from perfkit.tables import API_CALLS, CAPTURE, COLLECTIVES, COPIES, KERNELS, OS_CALLS, PYTHON_CALLS, RANGES
 
 _PLACE = {"rank": 0, "gpu": 0, "process": 1, "stream": 7}
 _KERNEL = {**_PLACE, "name": "work", "full_name": None, "family": "other", "correlation": -1, "grid_blocks": 1}
@@ -17,6 +17,7 @@ _COPY |= {"correlation": -1}
 _CALL = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": -1}
 _OS_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "read"}
 _RANGE = {"rank": 0, "process": 1, "thread": 1, "name": "range", "domain": "", "kind": "push_pop", "depth": 0}
+_PYTHON_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "train.py(1): main", "depth": 0}
 _COLLECTIVE = {"rank": 0, "gpu": 0, "operation": "all_reduce", "bytes": 8, "dtype": "float", "ranks": 8}
 _COLLECTIVE |= {"source": "trace"}
 
@@ -47,6 +48,10 @@ def os_calls(*spans: dict[str, Any]) -> pd.DataFrame:
 
 def ranges(*spans: dict[str, Any]) -> pd.DataFrame:
     return RANGES.make(_rows(_RANGE, spans))
+
+
+def python_calls(*spans: dict[str, Any]) -> pd.DataFrame:
+    return PYTHON_CALLS.make(_rows(_PYTHON_CALL, spans))
 
 
 def collectives(*rows: dict[str, Any]) -> pd.DataFrame:

@@ -139,6 +139,7 @@ def _loop(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
     paused = union(np.r_[pauses.start, saved.start], np.r_[pauses.end, saved.end])
     paused = intersect(paused, union(np.array([begun]), np.array([ended])))
     kinds = _kinds(end - start - causes.covered(paused, start, end))
+    works = _after_pauses(start, paused)
     # A stretch of one kind begins where the kind changes.
     changes = np.flatnonzero([True, *(before != kind for before, kind in pairwise(kinds))])
     edges = [*(_changed(int(place), start, paused) for place in changes), ended]
@@ -149,8 +150,15 @@ def _loop(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
                 is_saved = bool(causes.covered(saved, np.array([part.start]), np.array([part.end]))[0])
                 yield part._replace(name=CHECKPOINT if is_saved else None)
             else:
-                inside = (start >= part.start) & (start < part.end)
+                inside = (works >= part.start) & (works < part.end)
                 yield part._replace(repetitions=int(inside.sum()))
+
+
+def _after_pauses(time: Int, paused: Intervals) -> Int:
+    """Return each time, or the end of the pause that it lies in."""
+    place = np.searchsorted(paused.start, time, side="right") - 1
+    inside = (place >= 0) & (time < np.r_[paused.end, 0][place])
+    return np.where(inside, np.r_[paused.end, 0][place], time)
 
 
 def _changed(place: int, start: Int, paused: Intervals) -> int:

@@ -151,7 +151,7 @@ def _repeated(of: Work, kernels: pd.DataFrame) -> pd.DataFrame:
     Copies may come and go between kernels that repeat. Copies that repeat without a kernel are one transfer in pieces.
     """
     first, last = of.span
-    of_all = steps.detect(RANGES.empty(), of.frame)
+    of_all = _shortest(of.frame)
     low, high = ends(of_all)
     launches = np.sort(of.start[of.is_kernel])
     with_kernel = np.searchsorted(launches, high) > np.searchsorted(launches, low)
@@ -160,9 +160,28 @@ def _repeated(of: Work, kernels: pd.DataFrame) -> pd.DataFrame:
         of_all, covered = of_all.head(0), 0
     if covered >= MOST * (last - first):
         return of_all
-    of_kernels = steps.detect(RANGES.empty(), kernels)
+    of_kernels = _shortest(kernels)
     is_more = MOST * of_kernels.loc[of_kernels["steady"], "dur_ns"].sum() > covered
     return of_kernels if is_more else of_all
+
+
+def _shortest(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the stretches of operations that repeat, without one that runs in every n-th of them alone.
+
+    An operation that alone tells the n-th repetition from the others makes no longer repetition of n.
+    """
+    found = steps.detect(RANGES.empty(), frame)
+    if found.empty:
+        return found
+    start, end = ends(found)
+    inside = frame["start_ns"].between(int(start[0]), int(end[-1]), "left").to_numpy()
+    code = frame["full_name"].cat.codes.to_numpy()
+    codes, count = np.unique(code[inside], return_counts=True)
+    once = codes[count <= len(found) + 1]
+    if len(once) != 1 or len(codes) == 1:
+        return found
+    shorter = steps.detect(RANGES.empty(), frame[code != once[0]])
+    return shorter if len(shorter) >= 2 * len(found) else found
 
 
 def _outermost(calls: pd.DataFrame) -> pd.DataFrame:

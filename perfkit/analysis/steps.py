@@ -12,7 +12,10 @@ Steps are found in the whole capture: a window selects among them and changes ne
 told apart by their *label*: the name up to the first ", " (frameworks append numbers and sizes after it) and without a
 number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every iteration has a layer_7).
 Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges considered. Labels that say
-epoch and names that a framework writes for every operator are not considered.
+epoch and names that a framework or a library writes for every operator are not considered.
+
+What repeats inside one pass through the model is a layer, not a step (`perfkit.analysis.layers`): of the second and the
+third way no steps are then left.
 
 A sequence is an array of codes (kernel names in the order of their starts), a repetition a stretch [first, stop) of
 places in it. Elements that occur once per repetition are its *anchors*: their distance is the length. Of several
@@ -29,6 +32,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis import layers
 from perfkit.analysis.causes import members, started_by, where
 from perfkit.analysis.grouping import grouped, numbered, over
 from perfkit.analysis.intervals import Int, Window, cut, ends, total, union
@@ -59,12 +63,16 @@ class _Anchors(NamedTuple):
 
 LEVEL = ["process", "thread", "domain", "depth"]
 # A range with a name of the first list is an iteration, one with a name of the second a part of one.
-ITERATION = re.compile(r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|token|decode)s?(?![a-z])", re.I)
+ITERATION = re.compile(
+    r"(?<![a-z])(?:time_?step|step|iter|iteration|(?:micro_?)?batch|token|decode)s?(?![a-z])"
+    r"|execute(?:_\d+)?_context_\d",  # a step of vLLM and SGLang
+    re.I,
+)
 PART = re.compile(
     r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing|er))(?![a-z])", re.I
 )
-# "aten::mm", "Optimizer.step#Adam.step", "{'mod': ...", "epoch 3"
-NEVER = re.compile(r"::|#|\{|epoch|^P?MPI_", re.I)
+# "aten::mm", "Optimizer.step#Adam.step", "{'mod': ...", "epoch 3", "ncclSend", "cublasSgemm_v2"
+NEVER = re.compile(r"::|#|\{|epoch|^P?MPI_|^(?:nccl|rccl|cublas|cudnn|cusparse|cusolver|cufft)", re.I)
 _NUMBER = re.compile(r"[\s_:=(\[-]*\d+(?:\s*/\s*\d+)?[)\]]?$")
 STEPS = Table(
     "STEPS",
@@ -84,8 +92,18 @@ MOST_WARM = 1 / 3
 RECURRING = 1 / 20  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
 
 
-def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+def detect(
+    ranges: pd.DataFrame,
+    kernels: pd.DataFrame,
+    *,
+    window: Window | None = None,
+    api_calls: pd.DataFrame | None = None,
+    python_calls: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Return the iterations of each rank; none is found where nothing repeats at least three times.
+
+    PYTHON_CALLS tell layers from steps by the calls of modules, API_CALLS when the CPU launched the kernels; without
+    API_CALLS a kernel counts as launched when it starts.
 
     The first steps are not steady while they last more than 1.5 times the median of the second half of the rank's
     steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
@@ -99,8 +117,12 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
     KERNELS.check(kernels)
     ranks = np.union1d(ranges["rank"].unique(), kernels["rank"].unique())
     parts = zip(ranks.tolist(), _split(ranges, ranks), _split(kernels, ranks), strict=True)
-    per_rank = [steps for rank, spans, work in parts if len(steps := _of_rank(spans, work, rank))]
-    table = STEPS.make(pd.concat(per_rank)) if per_rank else STEPS.empty()
+    per_rank = []
+    for rank, spans, work in parts:
+        steps = _of_rank(spans, work, rank, api_calls, python_calls)
+        if len(steps):
+            per_rank.append(steps)
+    table = STEPS.make(pd.concat(per_rank)[STEPS.column_names]) if per_rank else STEPS.empty()
     inside = cut(table.assign(whole_ns=table["dur_ns"]), window)
     uncut = inside.pop("whole_ns") == inside["dur_ns"]
     return inside[uncut].reset_index(drop=True)
@@ -109,6 +131,14 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the STEPS that are typical, after compilation and warm-up, their numbers unchanged."""
     return steps[STEPS.check(steps)["steady"]].reset_index(drop=True)
+
+
+def count(steps: pd.DataFrame) -> int:
+    """Return how many of STEPS there are; what several ranks do together is one step.
+
+    Ranks may have been recorded for different times: the one with the most steps counts.
+    """
+    return int(STEPS.check(steps).groupby("rank").size().max()) if len(steps) else 0
 
 
 def last_phase(steps: pd.DataFrame) -> pd.DataFrame:
@@ -166,23 +196,52 @@ def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
     return [frame.iloc[first:last] for first, last in zip(*bound, strict=True)]
 
 
-def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataFrame:
+def _of_rank(
+    ranges: pd.DataFrame,
+    kernels: pd.DataFrame,
+    rank: int,
+    api_calls: pd.DataFrame | None,
+    python_calls: pd.DataFrame | None,
+) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
     marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)]
     marked = marked.iloc[_most(marked, ["process", "thread"])]
     steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns", kind="stable").assign(how="profiler step")
     if not len(steps):
+        passes = layers.passes(ranges, _rows_of(python_calls, rank))
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
+        if layers.are_layers(steps["start_ns"].to_numpy(), passes):
+            steps = steps.iloc[:0]
     if not len(steps):
         steps = _sequence(kernels)
+        begun = _launched(kernels.iloc[steps["place"]], api_calls)
+        if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):
+            steps = steps.iloc[:0]
     return steps.assign(rank=rank, step=np.arange(len(steps)), steady=_settled(steps["dur_ns"].to_numpy()))
 
 
+def _rows_of(frame: pd.DataFrame | None, rank: int) -> pd.DataFrame | None:
+    return None if frame is None else frame[frame["rank"] == rank]
+
+
+def _launched(kernels: pd.DataFrame, api_calls: pd.DataFrame | None) -> Int:
+    """Return when the CPU launched each kernel, ns; its own start where no call is recorded."""
+    start = kernels["start_ns"].to_numpy()
+    if api_calls is None or api_calls.empty:
+        return start
+    call = started_by(kernels, api_calls)
+    return np.where(call >= 0, api_calls["start_ns"].to_numpy()[call], start)
+
+
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return the stretches of kernels that repeat."""
+    """Return the stretches of kernels that repeat, and the place of the first kernel of each."""
     columns = ["start_ns", "dur_ns", "name", "full_name", "in_graph", "correlation"]
-    there = kernels[columns].iloc[_most(kernels, ["gpu", "process"])]
-    there = there if there["start_ns"].is_monotonic_increasing else there.sort_values("start_ns", kind="stable")
+    place = _most(kernels, ["gpu", "process"])
+    there = kernels[columns].iloc[place]
+    if not there["start_ns"].is_monotonic_increasing:
+        order = np.argsort(there["start_ns"].to_numpy(), kind="stable")
+        place = place[order]
+        there = there.iloc[order]
     start, end = ends(there)
     pause = np.zeros(len(start), np.int64)
     pause[1:] = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
@@ -193,7 +252,8 @@ def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
         first = stop = first[:0]  # layers: an iteration launches a graph, no graph holds iterations
     begin, finish = bounds(start, end, first, stop)
     name = there["name"].iloc[first].astype(object).to_numpy()
-    return pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name, "how": "kernel sequence"})
+    times = {"start_ns": begin, "dur_ns": finish - begin}
+    return pd.DataFrame({**times, "name": name, "how": "kernel sequence", "place": place[first]})
 
 
 def _most(frame: pd.DataFrame, keys: list[str]) -> Int:
@@ -229,7 +289,8 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
     (`launched`: their starts, ns) must start between the first and the last iteration. Labels that do not tell must
     also repeat without long breaks, with kernels in most repetitions: a function called now and then is no iteration.
     """
-    spans = ranges[ranges["kind"] != "mark"]
+    is_operator = where(ranges["name"], layers.OPERATOR.search)
+    spans = ranges[(ranges["kind"] != "mark") & ~is_operator]
     spans = spans.assign(label=_labels(spans["name"]))
     for wanted in (_telling, lambda label: not NEVER.search(label)):
         for level in _levels(spans[where(spans["label"], wanted)]):
@@ -238,7 +299,10 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
             start, end = ends(level)
             begin, finish = bounds(start, end, first, stop)
             labels = level["label"].iloc[first]
-            if len(first) and (stop - first == 1).all() and where(labels, ITERATION.search).all():
+            is_single = len(first) and (stop - first == 1).all()
+            if is_single and where(labels, layers.LAYER.search).all():
+                continue  # a pass runs each layer once
+            if is_single and where(labels, ITERATION.search).all():
                 finish = end[first]  # the range is the iteration, not what follows it
             name = [_short(n) for n in level["name"].iloc[first]]
             steps = pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name})

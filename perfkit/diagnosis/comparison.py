@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import compare, steps
+from perfkit.analysis import compare
 from perfkit.analysis.compare.resampling import (
     CONFIDENCE,
     GONE,
@@ -131,7 +131,7 @@ def common(old: Side, new: Side) -> list[str]:
 
 def timed(old: Side, new: Side) -> tuple[Side, Side]:
     """Return both sides with steps and the kernels in them; with all kernels where a repeat has no steps."""
-    found = [[steps.detect(v.ranges, v.all_kernels, window=v.window) for v in one.views] for one in (old, new)]
+    found = [[view.steps for view in one.views] for one in (old, new)]
     if not all(frame["steady"].any() for frames in found for frame in frames):
         steady = [tuple(int(frame["steady"].sum()) for frame in frames) for frames in found]
         sides = zip((old, new), steady, strict=True)

@@ -292,10 +292,11 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     if (share := idle + working) < NOTABLE or "idle_frac" not in known:
         return
     steady = steps.steady(detected(view))
-    count = int((causes.covered_by(steady, view.ops[causes.where(view.ops["name"], COMPILER.search)]) > 0).sum())
+    compilers = view.ops[causes.where(view.ops["name"], COMPILER.search)]
+    count = steps.count(steady[causes.covered_by(steady, compilers) > 0])
     definition = "share of the span: idle time while torch.compile works in steady steps, and kernels that it launches"
     figure = Figure("compilation_frac", "Compiling", share, "1", definition, IN_OPS)
-    text = f"torch.compile compiles in {count} of {len(steady)} steady steps. " if len(steady) else ""
+    text = f"torch.compile compiles in {count} of {steps.count(steady)} steady steps. " if len(steady) else ""
     text += f"The GPU is idle for {percent(idle)} of the time then, and runs trials of kernels for {percent(working)}."
     gain = removing(share, "best case: the run saves all of this time", idle=known["idle_frac"].value + working)
     gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)  # each of them, so more than warm-up

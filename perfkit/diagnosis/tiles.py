@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import calltree, communication, memory, monitoring, timeline
+from perfkit.analysis import calltree, communication, memory, monitoring, steps, timeline
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.rules import words
@@ -58,8 +58,7 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     """
     span = next((figures[id].text for id in ("span_ns", "paths_wall_ns") if id in figures), "")
     texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
-    count = figures["step_count"].text if "step_count" in figures else ""
-    texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
+    texts["of_steps"] = _of_steps(view, figures)
     texts["readings"] = "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
     first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
     first = [*first, *_benchmarked(view)] or [*_connected(view)]
@@ -68,6 +67,18 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     shown = {tile.label for tile in (*first, *ends)}
     first += islice((tile for tile in counted(view) if tile.label not in shown), few - len(further[:few]))
     return [*first[: MOST_TILES - len(ends)], *ends]
+
+
+def _of_steps(view: Selection, figures: Mapping[str, Figure]) -> str:
+    """Return of how many steps, on how many ranks, the step time is the median; empty where no step was found."""
+    if "step_count" not in figures:
+        return ""
+    count = figures["step_count"].text
+    ranks = steps.steady(view.steps)["rank"].nunique()
+    on_ranks = f" on {ranks:,} ranks" if ranks > 1 else ""
+    if count == "1":
+        return f"one step{on_ranks}"
+    return f"median of {count} steps{on_ranks}"
 
 
 def _answered(

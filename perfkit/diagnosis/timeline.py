@@ -100,7 +100,8 @@ def system_figures(view: Selection) -> dict[str, Figure]:
     made += [*_kernels(view), *_copies(view)]
     if len(steady := steps.steady(detected(view))):
         source = f"steps.detect ({steady['how'].iloc[0]})"
-        made.append(Figure("step_count", "Steady steps", len(steady), "count", "iterations without warm-up", source))
+        definition = "iterations without warm-up; what several ranks do together is one"
+        made.append(Figure("step_count", "Steady steps", steps.count(steady), "count", definition, source))
         made.append(Figure("step_median_ns", "Median step", *_step(view, steady), source))
     made += _samples(view)
     return {figure.id: figure for figure in made}
@@ -113,7 +114,8 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
     if len(phase) < len(steady):
         earlier = steady.loc[~steady["start_ns"].isin(phase["start_ns"]), "dur_ns"].quantile([0.1, 0.9])
         definition = (
-            f"median duration of the last {len(phase):,} of {len(steady):,} steady steps; the steps before take "
+            f"median duration of the last {steps.count(phase):,} of {steps.count(steady):,} steady steps; "
+            "the steps before take "
         )
         definition += f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
     if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
@@ -245,8 +247,8 @@ def _kernels(view: Selection) -> Iterator[Figure]:
 
 @kept
 def detected(view: Selection) -> pd.DataFrame:
-    """Return `steps.detect` of a selection."""
-    return steps.detect(view.ranges, view.all_kernels, window=view.window)
+    """Return the steps of a selection."""
+    return view.steps
 
 
 @kept

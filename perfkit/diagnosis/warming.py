@@ -108,7 +108,7 @@ def _cost(view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bo
     if idle is not None:
         spent, excess = idle, min(excess, idle)
     middle = float(usual.median()) if len(usual) else 0.0
-    return Warming(early, len(found), how, middle, spent, min(excess, spent), idle)
+    return Warming(early, steps.count(found), how, middle, spent, min(excess, spent), idle)
 
 
 def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series) -> int:
@@ -239,9 +239,10 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         definition = definition.replace("time of the", "idle time of the GPU in the", 1)
     share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
     early = found.early["dur_ns"].median()
-    slower = "are slower: their median is" if len(found.early) > 1 else "is slower: it takes"
+    early_count = steps.count(found.early)
+    slower = "are slower: their median is" if early_count > 1 else "is slower: it takes"
     text = (
-        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) {slower} {duration(early)} instead of "
+        f"{early_count} of {found.steps_count} steps (found by {found.how}) {slower} {duration(early)} instead of "
         f"{duration(found.usual_ns)}."
     )
     text += f" As many steady steps would save {percent(excess)} of the time."

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from perfkit import charts
-from perfkit.analysis import compare, steps
+from perfkit.analysis import compare
 from perfkit.analysis.compare.resampling import UNKNOWN
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import comparison, figures, verdict
@@ -79,7 +79,7 @@ def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
             f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
         )
     views = {label: [select(run) for run in repeats] for label, repeats in runs.items()}
-    by_label = {label: [steps.detect(v.ranges, v.all_kernels) for v in repeats] for label, repeats in views.items()}
+    by_label = {label: [view.steps for view in repeats] for label, repeats in views.items()}
     first, *_, last = views.values()
     whole = comparison.compared(first, last, peaks=peaks)
     utilisation = {}

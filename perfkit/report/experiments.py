@@ -66,7 +66,7 @@ class Trial:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """STEPS of the run."""
-        return steps.detect(self.run.ranges, self.run.kernels)
+        return self.view.steps
 
     @property
     def step_ns(self) -> float:

@@ -28,7 +28,6 @@ import pandas as pd
 import traitlets
 
 from perfkit import cache, selection
-from perfkit.analysis import steps
 from perfkit.analysis.lanes import Lanes
 from perfkit.analysis.ranks import to_open
 from perfkit.discovery import discovered
@@ -153,7 +152,7 @@ class Explorer(traitlets.HasTraits):
     @cached_property
     def steps(self) -> pd.DataFrame:
         """The iterations of each rank, as `analysis.steps.detect` finds them."""
-        return steps.detect(self.run.ranges, self.run.kernels)
+        return select(self.run).steps
 
     @property
     def on_lanes(self) -> dict[str, Any] | None:

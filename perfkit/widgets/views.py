@@ -345,7 +345,7 @@ def transfers(view: Selection) -> list[Part]:
 def _timeline(view: Selection) -> list[Part]:
     bins = analysis.timeline.bins(view.kernels, view.copies, bins=STILL_BINS, window=view.window)
     some(bins, view, "KERNELS", "kernels and copies", recorded=_used(view))
-    return [charts.timeline.lanes(bins, steps=analysis.steps.detect(view.ranges, view.all_kernels, window=view.window))]
+    return [charts.timeline.lanes(bins, steps=view.steps)]
 
 
 def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ LOOPS = (  # captures with a loop, found by kernels, by a range, by profiler ste
 )
 
 
+@cache
 def recorded(path: Path) -> Recording:
     run = perfkit.load(path)
     return {name: getattr(run, name) for name in TABLES}

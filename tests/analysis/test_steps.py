@@ -133,7 +133,7 @@ def loop(number: int) -> list[dict[str, Any]]:
 
 
 def test_a_range_called_step_is_the_iteration_as_long_as_it_lasts() -> None:
-    for name in ("Step {}", "train_step_{}", "iteration {}/9", "batch [{}]", "Token {}, seq = 5", "step"):
+    for name in ("Step {}", "train_step_{}", "iteration {}/9", "batch [{}]", "Token {}", "step"):
         assert [(100 * i, 30, name.format(i).partition(", ")[0]) for i in range(4)] == found(every(100, 30, name, 4))
 
 
