@@ -20,7 +20,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Manifest(msgspec.Struct):
     dur_ns: int
     tables: dict[str, int]
     doubts: dict[str, list[str]]
-    missing: list[dict[str, str]]
+    missing: list[Missing]
     notes: list[str]
 
 
@@ -156,7 +156,7 @@ def _prepare(out: Path) -> None:
 def _check_version(mark: Path) -> None:
     try:
         version = msgspec.json.decode(mark.read_bytes())["schema"]
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise ReadError(f"{mark}: damaged ({e}). Remove the store, and run `perfkit ingest` again.") from e
     if version != VERSION:
         raise ReadError(f"{mark}: a store of version {version}, not {VERSION}. Run `perfkit ingest` into a new folder.")
@@ -258,7 +258,7 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     stated["rank"] = task.rank if profile.rank is None else profile.rank
     stated |= {"path": cache.shown(source.path), "reader": task.reader, "state": source.state, "node": profile.node}
     stated["world_size"] = profile.world_size
-    missing = [asdict(one) for one in profile.missing]
+    missing = list(profile.missing)
     manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
     source.check()
     (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
@@ -306,10 +306,10 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
             loaders = {t: _Stored(folder, t, stored.doubts.get(t, ())) for t in stored.tables if t in TABLES}
             file = Path(stored.path)
             capture = capture_table(file, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
-            missing = tuple(Missing(**one) for one in stored.missing)
+            missing = tuple(stored.missing)
             header = (stored.rank, stored.node, stored.world_size)
             profiles.append(Profile(stored.reader, file, capture, loaders, missing, tuple(stored.notes), *header))
-        except (OSError, ValueError, LookupError) as e:
+        except (OSError, ValueError, LookupError, OverflowError, RecursionError) as e:
             notes.append(f"{folder.name}: damaged in the store ({type(e).__name__}). Run `perfkit ingest` again")
     for file in sorted((path / "refused").glob("*.json")):
         with suppress(OSError, ValueError):
