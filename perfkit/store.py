@@ -20,7 +20,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ class Manifest(msgspec.Struct):
     dur_ns: int
     tables: dict[str, int]
     doubts: dict[str, list[str]]
-    missing: list[dict[str, str]]
+    missing: list[Missing]
     notes: list[str]
     asked: dict[str, str] = {}  # columns of CAPTURE
 
@@ -158,7 +158,7 @@ def _prepare(out: Path) -> None:
 def _check_version(mark: Path) -> None:
     try:
         version = msgspec.json.decode(mark.read_bytes())["schema"]
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise ReadError(f"{mark}: damaged ({e}). Remove the store, and run `perfkit ingest` again.") from e
     if version != VERSION:
         raise ReadError(f"{mark}: a store of version {version}, not {VERSION}. Run `perfkit ingest` into a new folder.")
@@ -261,7 +261,7 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     stated |= {"path": cache.shown(source.path), "reader": task.reader, "state": source.state, "node": profile.node}
     stated["world_size"] = profile.world_size
     stated["asked"] = {name: str(capture[name]) for name in ASKED}
-    missing = [asdict(one) for one in profile.missing]
+    missing = list(profile.missing)
     manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
     source.check()
     (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
@@ -311,10 +311,10 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
             told = (stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
             asked = {name: stored.asked.get(name, "") for name in ASKED}
             capture = capture_table(file, *told).assign(**asked).astype(dict.fromkeys(ASKED, "string"))
-            missing = tuple(Missing(**one) for one in stored.missing)
+            missing = tuple(stored.missing)
             header = (stored.rank, stored.node, stored.world_size)
             profiles.append(Profile(stored.reader, file, capture, loaders, missing, tuple(stored.notes), *header))
-        except (OSError, ValueError, LookupError) as e:
+        except (OSError, ValueError, LookupError, OverflowError, RecursionError) as e:
             notes.append(f"{folder.name}: damaged in the store ({type(e).__name__}). Run `perfkit ingest` again")
     for file in sorted((path / "refused").glob("*.json")):
         with suppress(OSError, ValueError):

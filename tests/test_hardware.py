@@ -190,17 +190,23 @@ def recorded(profiles: Path) -> pd.DataFrame:
     return pd.concat(frames)
 
 
+# The maker of this board clocks it above NVIDIA's data sheet, which says 2617 MHz.
+FACTORY_CLOCKS_HZ = {"rtx5080": 2.67e9}
+
+
 def test_rows_are_what_the_devices_of_captures_report(recorded: pd.DataFrame) -> None:
     # Clock and bandwidth are near: the H200 tells 4917 GB/s, its data sheet prints 4800.
     compared = set()
     for device in recorded.dropna(subset=["sm_count", "clock_hz", "memory_bytes_per_s"]).to_dict("records"):
         if row := peaks(str(device["name"])):
             assert row.sm_count == device["sm_count"], row.name
-            assert row.clock_hz == pytest.approx(device["clock_hz"], rel=0.015), row.name
-            assert row.memory_bytes_per_s == pytest.approx(device["memory_bytes_per_s"], rel=0.025), row.name
+            clock_hz = FACTORY_CLOCKS_HZ.get(row.key, row.clock_hz)
+            assert clock_hz == pytest.approx(device["clock_hz"], rel=0.015), row.name
+            if row.memory_bytes_per_s is not None:  # two cards of one name differ
+                assert row.memory_bytes_per_s == pytest.approx(device["memory_bytes_per_s"], rel=0.025), row.name
             compared.add(row.key)
     assert {"a100-pcie-80", "a40", "b200-sxm", "gh200-96", "h200-sxm", "h800-sxm5", "rtx3070", "t4"} <= compared
-    assert len(compared) == 14
+    assert len(compared) == 20
 
 
 def test_the_a100_of_the_lab() -> None:

@@ -148,7 +148,9 @@ def test_kernels_of_a_trace_are_the_events_that_can_be(events: list[tuple[float,
 
 
 SHELF = families.shelf()
-BROKEN = sorted(path for path in (SHELF / "broken").iterdir() if path.is_dir()) if SHELF else []
+BROKEN = sorted((SHELF / "broken").glob("*/*")) if SHELF else []
+DESCRIBED = ("INFO.txt", "perfkit.toml")  # what stands beside an input
+INPUTS = [path for path in BROKEN if path.name not in DESCRIBED]
 # What a note says of values or rows that are not in the tables.
 LEFT_OUT = re.compile(
     r"left out|leaves? out|missing|incomplete|ends within|(is|was|may be) cut|no longer|not (there|the files|recorded)|"
@@ -156,16 +158,15 @@ LEFT_OUT = re.compile(
 )
 
 
-@pytest.mark.parametrize("folder", BROKEN, ids=lambda folder: folder.name)
-def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(folder: Path, pool: execution.Pool) -> None:
+@pytest.mark.parametrize("given", INPUTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(given: Path, pool: execution.Pool) -> None:
     """perfkit names the file that it refuses; of one that it loads it leaves out what cannot be, and says so."""
-    given = [path for path in sorted(folder.iterdir()) if path.name != "INFO.txt"]
-    assert len(given) == 1, f"{folder}: expected one input beside INFO.txt"
-    outcome = next(iter(pool.outcomes([(f"path:{given[0]}", 0)])))
+    outcome = next(iter(pool.outcomes([(f"path:{given}", 0)])))
     defects = "\n".join(f"{group}\n{detail}" for group, detail in outcome.defects.items())
     assert not defects, f"\n{defects}"
     if outcome.status == "refused":
-        assert outcome.refusal.startswith(str(given[0])), outcome.refusal
+        named = (str(given), str(given.with_name("perfkit.toml")))
+        assert outcome.refusal.startswith(named), outcome.refusal
         assert outcome.refusal.isprintable(), outcome.refusal
-    if outcome.status == "loaded" and re.search(r"--(inv|oracle)-", folder.name):
+    if outcome.status == "loaded" and re.search(r"--(inv|oracle)-", given.parent.name):
         assert any(map(LEFT_OUT.search, outcome.notes)), f"no note says what was left out: {outcome.notes}"

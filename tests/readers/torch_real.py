@@ -40,6 +40,7 @@ RESNET_MI300 = "TraceLens__mi300__resnet_act_checkpoint.json.gz"
 SGLANG_MI300 = "TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"
 XDIT_MI300 = "TraceLens__xdit_sd_3.5__profile_trace_rank_0.json.gz"
 TRACES = [
+    "CodingPlatelets__SwitchTransformers__trace_8batch.json.gz",
     "HTA__alexnet__benchmark_result_2869224_1695835535_trace.json.gz",
     "HTA__amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz",
     "HTA__call_stack__backward_thread.json",
@@ -52,11 +53,17 @@ TRACES = [
     GRAPHS_A100,
     EPOCH_DECIMALS,
     "HTA__rank_non_gpu__rank_non_gpu.json.gz",
+    "HTA__trace_compare__base.json.gz",
     "HTA__trace_file_list__inference_rank_1.json.gz",
     "HTA__trace_filter__sampled_rank-0.json.gz",
     "HTA__trace_filter__sampled_rank-1.json.gz",
     GP100,
+    "HazyResearch__zoology__trace.json.gz",
+    "JeremyMorlier__GPUModel__trace2.json",
     B200,
+    "TraceLens__evals_mi300__elem_01_add_poor_bw.json.gz",
+    "TraceLens__evals_mi300__gemm_01_compute_few_tiles.json.gz",
+    "TraceLens__evals_mi300__sdpa_03_short_seq_overhead.json.gz",
     "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
     "TraceLens__h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz",
     BERT_H100,
@@ -75,6 +82,7 @@ TRACES = [
     "kineto__resnet50_autograd_api_num_workers_4__worker0.pt.trace.json.gz",
     V100_BEFORE,
     V100_AFTER,
+    "marcalph__kernelforge__t4_matmul.pt.trace.json.gz",
     *DLRM_V100,
     *TRANSFORMER_H100,
 ]
