@@ -1,0 +1,407 @@
+"""Facts that are right of a recording: small predicates on what perfkit concludes.
+
+Each function here returns a test of a `Judgement`, which returns what is wrong with it, "" if nothing is. Words are
+compared in lower case, and several words are alternatives: a fact is no wording.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+from cases.judging import Judgement
+
+from perfkit.diagnosis.finding import Finding
+
+Test = Callable[[Judgement], str]
+Value = float | Callable[[Path], float]
+Words = str | Callable[[Path], str]
+
+ROUNDING = 1e-3  # of a gain
+RANDOMNESS = 0.03  # of a true gain: two runs of one program on the machine differ by it
+HARDLY = 1.01  # a gain below is no gain
+PERCENT = re.compile(r"(\d+(?:\.\d+)?) %")
+FACTOR = re.compile(r"(\d+(?:\.\d+)?)(?:x| times)")
+# What a reason must name that lets a gain go beyond the share of its own finding.
+LINES = ("launch", "synchroni", "loading", "copies", "copy", "communication", "collective", "mpi", "memory", "input")
+LINES += ("outside cuda", "host code", "operating system", "computation", "wait for the kernel", "idle time before")
+BEYOND = re.compile(r"(?:shorter|disappear|too\b)")
+
+
+def named(text: str, words: Iterable[str]) -> list[str]:
+    """Return which of these words a text holds; a word may go on, but it begins where it says.
+
+    >>> named("nvkernel_F1L115: details of L1", ["l1", "tail", "detail"])
+    ['l1', 'detail']
+    """
+    return [word for word in words if _begins(word).search(text.lower())]
+
+
+@cache
+def _begins(word: str) -> re.Pattern[str]:
+    """A pattern of a word that is not the middle of another."""
+    return re.compile(rf"(?<![a-z0-9_]){re.escape(word.lower())}")
+
+
+def spoken(words: Iterable[str]) -> str:
+    return " or ".join(repr(word) for word in words)
+
+
+def _made(words: tuple[Words, ...], judgement: Judgement) -> list[str]:
+    """Return words, of which some follow from the recording itself."""
+    return [word(judgement.path) if callable(word) else word for word in words]
+
+
+def _value(value: Value, judgement: Judgement) -> float:
+    return value(judgement.path) if callable(value) else value
+
+
+def _title_first(judgement: Judgement) -> str:
+    return judgement.findings[0].title if judgement.findings else "no finding"
+
+
+def verdict_says(*words: Words) -> Test:
+    """The verdict holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        sought = _made(words, judgement)
+        if named(judgement.verdict, sought):
+            return ""
+        return f"no {spoken(sought)} in the verdict: {judgement.verdict or judgement.error}"
+
+    return test
+
+
+def verdict_omits(*words: str) -> Test:
+    """The verdict holds none of these words."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        held = named(judgement.verdict, words)
+        return f"{spoken(held)} in the verdict: {judgement.verdict}" if held else ""
+
+    return test
+
+
+def first_says(*words: str) -> Test:
+    """The first finding's title, explanation or place holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        for first in judgement.findings[:1]:
+            if named(f"{first.title} {first.explanation} {first.place}", words):
+                return ""
+        return f"no {spoken(words)} in the first finding: {_title_first(judgement)}"
+
+    return test
+
+
+def told(*words: Words) -> Test:
+    """Some sentence of the summary holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        sought = _made(words, judgement)
+        if any(named(text, sought) for text in judgement.texts):
+            return ""
+        return f"nothing says {spoken(sought)}: {judgement.verdict or judgement.error}"
+
+    return test
+
+
+def not_told(*words: str) -> Test:
+    """No sentence of the summary holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        wrong = [text for text in judgement.texts if named(text, words)]
+        return f"it says: {wrong[0]}" if wrong else ""
+
+    return test
+
+
+def no_title_says(*words: str) -> Test:
+    """No finding is about this."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        wrong = [finding.title for finding in judgement.findings if named(finding.title, words)]
+        return f"it finds: {wrong[0]}" if wrong else ""
+
+    return test
+
+
+def some_title_says(*words: str) -> Test:
+    """Some finding is about this."""
+
+    def test(judgement: Judgement) -> str:
+        if any(named(finding.title, words) for finding in judgement.findings):
+            return ""
+        return f"no finding of {spoken(words)}: {[finding.title for finding in judgement.findings]}"
+
+    return test
+
+
+def advised(*words: str) -> Test:
+    """Some step of advice holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        if any(named(step, words) for step in judgement.steps_of_advice):
+            return ""
+        return f"no advice says {spoken(words)}, first: {judgement.steps_of_advice[:1]}"
+
+    return test
+
+
+def not_advised(*words: str) -> Test:
+    """No step of advice, nor what it wants to have recorded, holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        wrong = [step for step in judgement.steps_of_advice if named(step, words)]
+        return f"it advises: {wrong[0]}" if wrong else ""
+
+    return test
+
+
+def advised_first(*words: str) -> Test:
+    """The first step of the first finding holds one of these words."""
+
+    def test(judgement: Judgement) -> str:
+        first = judgement.steps_of_advice[:1]
+        if any(named(step, words) for step in first):
+            return ""
+        return f"the first advice is: {first}"
+
+    return test
+
+
+def not_advised_first(*words: str) -> Test:
+    """The first step of the first finding holds none of these words."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        first = judgement.steps_of_advice[:1]
+        wrong = [step for step in first if named(step, words)]
+        return f"the first advice is: {wrong[0]}" if wrong else ""
+
+    return test
+
+
+def advice_before(earlier: str, later: str) -> Test:
+    """The first step with one word comes before the first step with the other."""
+
+    def test(judgement: Judgement) -> str:
+        steps = judgement.steps_of_advice
+        places = [[number for number, step in enumerate(steps) if named(step, [word])] for word in (earlier, later)]
+        if not places[0]:
+            return f"no advice says {earlier!r}"
+        if places[1] and places[1][0] < places[0][0]:
+            return f"it advises before that: {steps[places[1][0]]}"
+        return ""
+
+    return test
+
+
+def not_recorded_again(*words: str) -> Test:
+    """What is there is not asked for: neither a refusal nor a step of advice holds these words."""
+
+    def test(judgement: Judgement) -> str:
+        asked = [refusal.question for refusal in judgement.refusals if named(refusal.question, words)]
+        return f"it asks: {asked[0]}" if asked else not_advised(*words)(judgement)
+
+    return test
+
+
+def share_told(value: Value, tolerance: float = 0.01) -> Test:
+    """The verdict, a tile or a title holds this share of something, to a point of a percent or so."""
+
+    def test(judgement: Judgement) -> str:
+        right = _value(value, judgement)
+        shown = [judgement.verdict, *(tile.value for tile in judgement.tiles)]
+        shown += [finding.title for finding in judgement.findings]
+        shares = [float(share) / 100 for text in shown for share in PERCENT.findall(text)]
+        if any(abs(share - right) <= tolerance for share in shares):
+            return ""
+        return f"{right:.1%} is not among {sorted(set(shares))}"
+
+    return test
+
+
+def figure_is(name: str, value: Value, tolerance: float = 0.01) -> Test:
+    """A figure has this value, to a hundredth of it or so."""
+
+    def test(judgement: Judgement) -> str:
+        right = _value(value, judgement)
+        if name not in judgement.figures:
+            return f"no figure {name}: {judgement.error}"
+        given = judgement.figures[name].value
+        return "" if math.isclose(given, right, rel_tol=tolerance) else f"{name} is {given}, not {right}"
+
+    return test
+
+
+def figure_absent(name: str) -> Test:
+    """A figure that would say nothing of this recording is not given."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        return f"{name} is {judgement.figures[name].text}" if name in judgement.figures else ""
+
+    return test
+
+
+def _of_run(judgement: Judgement) -> list[Finding]:
+    return [finding for finding in judgement.findings if finding.gain.is_known]
+
+
+def nothing_gained(*words: str) -> Test:
+    """No finding claims a gain; with words, none whose title holds one of them."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        about = [finding for finding in _of_run(judgement) if not words or named(finding.title, words)]
+        wrong = [finding for finding in about if finding.gain.high > HARDLY]
+        return f"{wrong[0].title}: {wrong[0].gain.text}" if wrong else ""
+
+    return test
+
+
+def gain_of(*words: str, most: Value, least: Value = 1.0) -> Test:
+    """The best case of each finding with one of these words in its title lies between these factors."""
+
+    def test(judgement: Judgement) -> str:
+        about = [finding for finding in judgement.findings if named(finding.title, words)]
+        if not about:
+            return f"no finding of {spoken(words)}: {judgement.error}"
+        low, high = _value(least, judgement), _value(most, judgement)
+        wrong = [finding for finding in about if not low - ROUNDING <= finding.gain.high <= high + ROUNDING]
+        return f"{wrong[0].title}: up to {wrong[0].gain.high:.3f}x" if wrong else ""
+
+    return test
+
+
+def gains_at_most(most: float) -> Test:
+    """No finding promises more than this factor."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        wrong = [finding for finding in _of_run(judgement) if finding.gain.high > most + ROUNDING]
+        return f"{wrong[0].title}: {wrong[0].gain.text}" if wrong else ""
+
+    return test
+
+
+def bounds_follow_from_shares(judgement: Judgement) -> str:
+    """No gain exceeds 1 / (1 - share), unless its reason names other lines of the time that get shorter, too."""
+    if judgement.error:
+        return judgement.error
+    for finding in judgement.findings:
+        gain = finding.gain
+        if gain.share is None or not gain.is_known:
+            continue
+        bound = 1 / (1 - gain.share) if gain.share < 1 else math.inf
+        if gain.high > bound + ROUNDING and not names_other_lines(gain.reason):
+            return f"{finding.title}: up to {gain.high:.3f}x, by its share up to {bound:.3f}x"
+    return ""
+
+
+def names_other_lines(reason: str) -> bool:
+    """Whether a sentence says that something gets shorter too, and which line of the time that is."""
+    sentences = re.split(r"[.;](?:\s|$)", reason.lower())
+    return any(BEYOND.search(sentence) and named(sentence, LINES) for sentence in sentences)
+
+
+def _leading_gain(judgement: Judgement) -> str:
+    """Say whether the first finding claims a gain at all; "" if it does."""
+    if judgement.error or not judgement.findings:
+        return judgement.error or "no finding"
+    first = judgement.findings[0]
+    return "" if first.gain.is_known else f"{first.title}: {first.gain.text}"
+
+
+def gain_covers_truth(judgement: Judgement) -> str:
+    """The range of the first finding holds what the program without the cause truly gains."""
+    if unknown := _leading_gain(judgement):
+        return unknown
+    first = judgement.findings[0]
+    low, high = first.gain.low * (1 - RANDOMNESS), first.gain.high * (1 + RANDOMNESS)
+    if low <= judgement.truth <= high:
+        return ""
+    return f"{first.title}: {first.gain.text}, in truth {judgement.truth:.2f}x"
+
+
+def bound_reaches_truth(judgement: Judgement) -> str:
+    """The best case of the first finding is no less than what the program without the cause truly gains."""
+    if unknown := _leading_gain(judgement):
+        return unknown
+    first = judgement.findings[0]
+    if judgement.truth <= first.gain.high * (1 + RANDOMNESS):
+        return ""
+    return f"{first.title}: up to {first.gain.high:.2f}x, in truth {judgement.truth:.2f}x"
+
+
+def likely_is_possible(judgement: Judgement) -> str:
+    """What the first finding calls likely is no more than what the program without the cause truly gains."""
+    if unknown := _leading_gain(judgement):
+        return unknown
+    first = judgement.findings[0]
+    if first.gain.low <= judgement.truth * (1 + RANDOMNESS):
+        return ""
+    return f"{first.title}: {first.gain.low:.2f}x or more, in truth {judgement.truth:.2f}x"
+
+
+def verdict_agrees_with_the_first_finding(judgement: Judgement) -> str:
+    """The factor that the verdict names is that of the first finding."""
+    if unknown := _leading_gain(judgement):
+        return unknown
+    first = judgement.findings[0]
+    factors = [float(factor) for factor in FACTOR.findall(judgement.verdict)]
+    lowest, highest = first.gain.low - 0.05, first.gain.high + 0.05
+    if factors and all(lowest <= factor <= highest for factor in factors) and max(factors) > 0.9 * first.gain.low:
+        return ""
+    return f"{first.title}: {first.gain.text}, the verdict: {judgement.verdict}"
+
+
+def no_range_wider_than(times: float) -> Test:
+    """No tile gives a range of factors whose ends are this far apart."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error:
+            return judgement.error
+        for tile in judgement.tiles:
+            factors = [float(factor) for factor in FACTOR.findall(f"{tile.value} {tile.note}")]
+            if factors and max(factors) > times * min(factors):
+                return f"{tile.label}: {tile.value}, {tile.note}"
+        return ""
+
+    return test
+
+
+def only_kernels_means_most_of_the_time(judgement: Judgement) -> str:
+    """Where a verdict says that only kernels count, all else together gains less than a quarter."""
+    if judgement.error:
+        return judgement.error
+    if not named(judgement.verdict, ["only faster or fewer kernels"]):
+        return ""
+    computing = judgement.figures["computation_frac"].value
+    return "" if 1 / computing < 1.25 else f"all else gains {1 / computing:.2f}x: {judgement.verdict}"
+
+
+def sure_at_most(*levels: str) -> Test:
+    """The first finding has one of these confidences."""
+
+    def test(judgement: Judgement) -> str:
+        if judgement.error or not judgement.findings:
+            return judgement.error
+        first = judgement.findings[0]
+        return "" if first.confidence in levels else f"{first.title}: confidence {first.confidence}"
+
+    return test

@@ -1,0 +1,337 @@
+"""Kind (a): start-up, one-off gaps and phases are not judged as the loop."""
+
+from collections.abc import Callable
+
+import pytest
+from adversary.machine import Machine
+from cases import programs
+from cases.facts import (
+    advised,
+    bound_reaches_truth,
+    figure_is,
+    first_says,
+    gains_at_most,
+    no_title_says,
+    not_advised,
+    not_advised_first,
+    not_told,
+    nothing_gained,
+    share_told,
+    told,
+    verdict_omits,
+    verdict_says,
+)
+from cases.judging import Judgement
+from cases.situations import Logged, Situation, by_nsys
+from cases.table import Case, Fact, facts_of
+from cases.truths import (
+    busy_after_the_longest_gap,
+    busy_without_the_longest_gap,
+    copied_share,
+    longest_gap_share,
+)
+
+SECOND = 10**9
+FIRE = "nsys/IkerCanut__fire_spread__report1.sqlite"
+GEMMS = "nsys/florianmattana__CUDA-Kernels__prof.sqlite"
+SORT = "nsys/annikola__cuda_bitonic_sort__report1.sqlite"
+MIXQ = "nsys/Qcompiler__MIXQ__src_report1.sqlite"
+EQUAL_GEMMS = "torch/JeremyMorlier__GPUModel__trace2.json"
+
+
+def idle_before_the_start(_: Machine, at: int) -> tuple[int, int, int]:
+    """What nvidia-smi reads of a GPU that has no work until the program starts, and no end of work then."""
+    return (99, 1410, 0) if at >= 0 else (0, 210, 1)
+
+
+UPLOAD = Situation(programs.uploading_weights, by_nsys)
+ALLOCATION = Situation(programs.allocating_at_first, by_nsys)
+PREFILL = Situation(programs.prefilling, by_nsys)
+SAVING = Situation(programs.saving_at_the_end, by_nsys)
+FREEING = Situation(programs.freeing_in_some_steps, by_nsys)
+LOG = Logged(idle_before_the_start, before_ns=20 * SECOND)
+LOGGED = Situation(programs.busy_for_seconds, LOG)
+LOGGED_IN_TIME = Situation(programs.busy_for_seconds, Logged(idle_before_the_start))
+
+CASES = (
+    Case(
+        "a1",
+        FIRE,
+        (
+            Fact("start-up takes 85.3 %", share_told(longest_gap_share, 0.001)),
+            Fact(
+                "the verdict begins with start-up",
+                verdict_says("start-up", "loading kernels", "first launch"),
+                wrong_today="The program copies pageable memory.",
+            ),
+            Fact(
+                "160 kB of pageable copies are no verdict",
+                verdict_omits("pageable"),
+                wrong_today="The program copies pageable memory.",
+            ),
+            Fact(
+                "the loop keeps the GPU 46 % busy", share_told(busy_after_the_longest_gap, 0.015), wrong_today="nothing"
+            ),
+            Fact(
+                "the loop waits for the CPU",
+                told("waits of the cpu", "waited for the gpu", "waits for the gpu"),
+                wrong_today="The program copies pageable memory.",
+            ),
+        ),
+    ),
+    Case(
+        "a1 from 273.72 to 276.2 ms",
+        FIRE,
+        (
+            Fact("the GPU is idle 65.0 % of the loop", figure_is("idle_frac", 0.650, 0.002)),
+            Fact("the verdict names the waits", verdict_says("waited for the gpu", "waits")),
+            Fact("the loop gains at most 1.7 times", gains_at_most(1.75)),
+        ),
+        choice={"window": (273_720_000, 276_200_000)},
+    ),
+    Case(
+        "a2",
+        GEMMS,
+        (
+            Fact(
+                "the verdict tells of one pause",
+                verdict_says("pause"),
+                wrong_today="The RTX 5070 Ti Laptop GPU was idle 99.9 % of the time because the CPU ran",
+            ),
+            Fact("the pause lasts 10 min 16 s", told("10 min 16 s")),
+            Fact("the bursts keep the GPU 69 % busy", share_told(busy_without_the_longest_gap), wrong_today="nothing"),
+            Fact(
+                "the pause is no loss of a loop",
+                verdict_omits("because the cpu ran code outside cuda"),
+                wrong_today="The RTX 5070 Ti Laptop GPU was idle 99.9 % of the time because the CPU ran",
+            ),
+            Fact(
+                "nothing is moved out of a loop",
+                not_advised("out of the loop", "of the step"),
+                wrong_today="Move that work to another thread or out of the loop",
+            ),
+        ),
+    ),
+    Case(
+        "a3",
+        SORT,
+        (
+            Fact("copies take 16.2 % of the run", figure_is("exposed_copy_frac", copied_share, 0.001)),
+            Fact(
+                "the copies are made once",
+                told("once", "one-off", "one copy in", "before the loop", "outside the loop"),
+                wrong_today="Copies of pageable memory hold up the GPU 16.2 % of the time.",
+            ),
+            Fact(
+                "no step copies anything",
+                not_advised("of one step", "next batch"),
+                wrong_today="Copy the results of one step on a separate stream while the GPU computes",
+            ),
+            Fact(
+                "sorted data come back and are no weights",
+                not_advised("weights", "as many bytes move each way"),
+                wrong_today="Keep what goes to the GPU and comes back, such as weights, on the GPU",
+            ),
+        ),
+    ),
+    Case(
+        "a4",
+        MIXQ,
+        (
+            Fact(
+                "the verdict is start-up or too little",
+                verdict_says("start-up", "too little", "too few", "too short"),
+                wrong_today="The A100 was idle > 99.9 % of the time",
+            ),
+            Fact(
+                "no gain is claimed of a start-up",
+                nothing_gained(),
+                wrong_today="CPU code outside CUDA keeps the GPU idle 58.7 % of the time: up to 4.8x",
+            ),
+            Fact("steady steps are to be recorded", advised("steady steps")),
+            Fact(
+                "there is no loop to leave",
+                not_advised("the loop"),
+                wrong_today="Move that work to another thread or out of the loop",
+            ),
+        ),
+    ),
+    Case(
+        "a10",
+        ALLOCATION,
+        (
+            Fact(
+                "the verdict is warm-up",
+                verdict_says("warm-up", "warm up", "first 10 steps", "start-up"),
+                wrong_today="The A100 was idle 19.9 % of the time",
+            ),
+            Fact(
+                "the first finding is warm-up",
+                first_says("warm-up", "warm up", "start-up"),
+                wrong_today="CPU calls that allocate or free memory keep the GPU idle 18.6 % of the time",
+            ),
+            Fact(
+                "the steady steps do not allocate",
+                nothing_gained("allocat", "free memory"),
+                wrong_today="CPU calls that allocate or free memory keep the GPU idle 18.6 % of the",
+            ),
+            Fact(
+                "nothing is removed from the loop",
+                not_advised("empty_cache", "from the loop"),
+                wrong_today="Remove torch.cuda.empty_cache() from the loop",
+            ),
+        ),
+    ),
+    Case(
+        "a10 twin",
+        ALLOCATION.twin,
+        (
+            Fact("no warm-up is found", no_title_says("warm-up", "start-up")),
+            Fact("the verdict is the kernels", verdict_says("computes")),
+        ),
+    ),
+    Case(
+        "a11",
+        UPLOAD,
+        (
+            Fact(
+                "the upload comes once",
+                told("once", "start-up", "before the first step", "before the loop", "outside the steps"),
+                wrong_today="Copies of pageable memory hold up the GPU 44.2 % of the time.",
+            ),
+            Fact(
+                "the verdict is not the copies of the steps",
+                verdict_omits("copies of pageable memory hold up"),
+                wrong_today="Copies of pageable memory hold up the GPU 44.2 % of the time.",
+            ),
+            Fact(
+                "no DataLoader is blamed",
+                not_advised("dataloader"),
+                wrong_today="Set pin_memory=True in the DataLoader",
+            ),
+            Fact("the steps keep the GPU 98 % busy or more", share_told(0.99, 0.011), wrong_today="nothing"),
+            Fact(
+                "no step gains anything",
+                nothing_gained("pageable", "outside cuda"),
+                wrong_today="Copies of pageable memory hold up the GPU 44.2 % of the time: 1.3x to 1.8x",
+            ),
+        ),
+    ),
+    Case(
+        "a11 twin",
+        UPLOAD.twin,
+        (
+            Fact("no start-up is found", no_title_says("start-up", "warm-up")),
+            Fact("the verdict is the kernels", verdict_says("computes")),
+        ),
+    ),
+    Case(
+        "a12",
+        PREFILL,
+        (
+            Fact(
+                "a prefill is no warm-up",
+                no_title_says("warm-up"),
+                wrong_today="Warm-up takes 42.4 % of the measured time",
+            ),
+            Fact(
+                "the verdict does not speak of warm-up",
+                verdict_omits("warm-up"),
+                wrong_today="Warm-up takes 42.4 % of the measured time.",
+            ),
+            Fact(
+                "two phases are told",
+                told("two phases", "2 phases", "prefill", "other kernels"),
+                wrong_today="Warm-up takes 42.4 % of the measured time.",
+            ),
+        ),
+    ),
+    Case("a12 twin", PREFILL.twin, (Fact("one phase has no warm-up", no_title_says("warm-up")),)),
+    Case(
+        "a13",
+        SAVING,
+        (
+            Fact("the verdict is the checkpoints", verdict_says("checkpoint")),
+            Fact(
+                "three checkpoints are counted",
+                first_says("3 of them", "three"),
+                wrong_today="Checkpoints stop the GPU 51.7 % of the time",
+            ),
+            Fact(
+                "their copies are no finding of their own",
+                no_title_says("pageable"),
+                wrong_today="Copies of pageable memory hold up the GPU 17.2 % of the time",
+            ),
+            Fact(
+                "the bound reaches what is possible",
+                bound_reaches_truth,
+                wrong_today="Checkpoints stop the GPU 51.7 % of the time: up to 2.07x, in truth 3.22x",
+            ),
+        ),
+    ),
+    Case("a13 twin", SAVING.twin, (Fact("no checkpoint is found", no_title_says("checkpoint", "file")),)),
+    Case(
+        "a14",
+        LOGGED,
+        (
+            Fact(
+                "readings before the program do not count",
+                no_title_says("utilisation"),
+                wrong_today="GPU 0 reached 80 % utilisation for only 11.1 % of the time",
+            ),
+            Fact(
+                "the log and the timeline agree",
+                figure_is("log_gpu_busy_frac", 0.99),
+                wrong_today="log_gpu_busy_frac is 0.11, not 0.99",
+            ),
+            Fact("the verdict is the kernels", verdict_says("computes")),
+            Fact(
+                "what does not count is told",
+                told("before the timeline", "outside the timeline", "before it began"),
+                wrong_today="The GPU computes 99.9 % of the time.",
+            ),
+        ),
+    ),
+    Case(
+        "a14 twin",
+        LOGGED_IN_TIME,
+        (
+            Fact("readings beside the program count", figure_is("log_gpu_busy_frac", 0.99)),
+            Fact("no utilisation is blamed", no_title_says("utilisation")),
+        ),
+    ),
+    Case(
+        "a15",
+        FREEING,
+        (
+            Fact("the long steps are told", told("100 ms", "101 ms", "102 ms")),
+            Fact(
+                "the short steps are told",
+                told("11.3 ms", "11.4 ms", "11.5 ms"),
+                wrong_today="The A100 was idle 81.1 % of the time",
+            ),
+            Fact("what differs are the frees", told("cudafree", "allocate or free", "allocating or freeing")),
+            Fact(
+                "nothing is removed from all steps",
+                not_advised_first("empty_cache"),
+                wrong_today="Remove torch.cuda.empty_cache() from the loop",
+            ),
+        ),
+    ),
+    Case("a15 twin", FREEING.twin, (Fact("steps of one length are one kind", not_told("two kinds", "two lengths")),)),
+    Case(
+        "a16 control",
+        EQUAL_GEMMS,
+        (
+            Fact("five equal GEMMs compute", verdict_says("computes")),
+            Fact("the GPU is always busy", figure_is("device_busy_frac", 1.0, 0.001)),
+            Fact("a GEMM takes 117 ms", figure_is("kernel_mean_ns", 117e6)),
+            Fact("nothing else gains anything", nothing_gained()),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(("case", "fact"), facts_of(*CASES))
+def test_start_up_and_phases_are_not_the_loop(case: Case, fact: Fact, judge: Callable[[Case], Judgement]) -> None:
+    assert "" == fact.test(judge(case))

@@ -1,0 +1,98 @@
+"""What is true of a recording, worked out from the file itself and without perfkit."""
+
+import csv
+import sqlite3
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+Span = tuple[int, int]
+OPERATIONS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+HEAVIEST = """SELECT value, sum(end - start) AS taken FROM CUPTI_ACTIVITY_KIND_KERNEL
+    JOIN StringIds ON id = shortName GROUP BY value ORDER BY taken DESC LIMIT 1"""
+
+
+def rows(path: Path, query: str) -> list[tuple]:
+    """The rows of a query on an export of Nsight Systems."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        return database.execute(query).fetchall()
+
+
+def operations(path: Path) -> list[Span]:
+    """Start and end of all kernels, copies and memsets, by start."""
+    tables = {name for (name,) in rows(path, "SELECT name FROM sqlite_master")}
+    queries = [f"SELECT start, end FROM {name}" for name in OPERATIONS if name in tables]
+    return sorted(rows(path, " UNION ALL ".join(queries)))
+
+
+def union(spans: list[Span]) -> list[Span]:
+    """The same time as spans that do not touch."""
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def length(spans: list[Span]) -> int:
+    return sum(end - start for start, end in spans)
+
+
+def longest_gap(path: Path) -> Span:
+    """Start and end of the longest time without an operation."""
+    busy = union(operations(path))
+    gaps = [(before[1], after[0]) for before, after in pairwise(busy)]
+    return max(gaps, key=lambda gap: gap[1] - gap[0])
+
+
+def span(path: Path) -> int:
+    """The time from the first operation to the end of the last one, ns."""
+    busy = union(operations(path))
+    return busy[-1][1] - busy[0][0]
+
+
+def longest_gap_share(path: Path) -> float:
+    """The share of the span that the longest gap takes."""
+    start, end = longest_gap(path)
+    return (end - start) / span(path)
+
+
+def busy_after_the_longest_gap(path: Path) -> float:
+    """The share of the time after the longest gap in which an operation runs."""
+    _, since = longest_gap(path)
+    busy = [each for each in union(operations(path)) if each[0] >= since]
+    return length(busy) / (busy[-1][1] - since)
+
+
+def busy_without_the_longest_gap(path: Path) -> float:
+    """The share of the time in which an operation runs, where the longest gap does not count."""
+    start, end = longest_gap(path)
+    return length(union(operations(path))) / (span(path) - (end - start))
+
+
+def copied_share(path: Path) -> float:
+    """The share of the span that copies take, where none runs beside a kernel."""
+    ((taken,),) = rows(path, "SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY")
+    return taken / span(path)
+
+
+def heaviest_kernel(path: Path) -> str:
+    """The name of the kernel that takes the most time."""
+    return rows(path, HEAVIEST)[0][0]
+
+
+def heaviest_kernel_share(path: Path) -> float:
+    """The share of the span of one GPU that the kernel with the most time takes."""
+    taken = rows(path, HEAVIEST)[0][1]
+    ((gpus,),) = rows(path, "SELECT count(DISTINCT deviceId) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    return taken / span(path) / gpus
+
+
+def utilisation(path: Path, gpu: str) -> float:
+    """The mean utilisation of a GPU in a log of nvidia-smi."""
+    with path.open(encoding="utf-8") as file:
+        readings = list(csv.DictReader(file, skipinitialspace=True))
+    used = [float(row["utilization.gpu [%]"].split()[0]) for row in readings if row["index"] == gpu]
+    return sum(used) / len(used) / 100
