@@ -76,12 +76,12 @@ def test_tables_and_forms_that_are_read(tmp_path: Path) -> None:
     path = made.sqlite(tmp_path / "a", made.capture())
     change(path, *(f"DELETE FROM {table}" for table in (made.KERNEL, "GPU_METRICS", made.NVTX)))
     profile = nsys.read(path)
-    assert ["KERNELS", "RANGES", "SAMPLES"] == [m.table for m in profile.missing]
+    assert ["KERNELS", "RANGES", "SAMPLES", "STACKS", "SCHEDULE"] == [m.table for m in profile.missing]
     assert 0 == len(profile.table("KERNELS"))
     profile = made.read(tmp_path, {made.SYSTEM: [made.system_call(1, 2)]})
     remedies = {m.table: m.record for m in profile.missing}
     assert {"OS_CALLS"} == set(profile.loaders)
-    assert set(remedies) == {"KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES"}
+    assert {*remedies} == {"KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES", "STACKS", "SCHEDULE"}
     assert "nsys profile --gpu-metrics-devices=all" == remedies["SAMPLES"]
     # SQLite, Parquet and Arrow exports give the same tables.
     expected = nsys.read(made.sqlite(tmp_path / "reference", made.capture()))

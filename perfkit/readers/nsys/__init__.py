@@ -24,14 +24,15 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from perfkit.errors import ReadError
-from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.nsys import sources, tables
+from perfkit.profile import Loader, Missing, Profile, node_of
+from perfkit.readers.nsys import collector, schedule, sources, tables, waits
 from perfkit.readers.nsys.sources import stored
 from perfkit.readers.nsys.sqlite import MAGIC, SqliteSource, exported, is_export
+from perfkit.readers.nsys.stacks import Stacks
 from perfkit.readers.text import capture_table, head
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
-VERSION = 4
+VERSION = 5
 KIND = "timeline"
 ACTIVITY = {
     "KERNELS": (tables.KERNEL,),
@@ -41,6 +42,11 @@ ACTIVITY = {
     "RANGES": (tables.NVTX, *tables.MPI),
     "SAMPLES": ("GPU_METRICS",),
     "DEVICES": ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"),
+    "SCHEDULE": (schedule.SWITCHES,),
+    "WAITS": (waits.WAIT,),
+    "OVERHEAD": (collector.OWN, collector.OF_CUDA),
+    "DIAGNOSTICS": (collector.MESSAGES,),
+    "MEMORY_EVENTS": (tables.MEMORY_EVENT,),
 }
 REMEDIES = {
     "KERNELS": ("Which kernels ran on the GPU?", "nsys profile --trace=cuda"),
@@ -52,9 +58,19 @@ REMEDIES = {
     ),
     "SAMPLES": ("How busy were SMs and DRAM (GPU metrics)?", "nsys profile --gpu-metrics-devices=all"),
     "DEVICES": ("Which GPUs were used, and what are their peaks?", "nsys export of the original report"),
+    "STACKS": ("Which functions did the CPU run while the GPU was idle?", "nsys profile --sample=process-tree"),
+    "SCHEDULE": ("When did the CPU's threads run, and when did they sleep?", "nsys profile --cpuctxsw=process-tree"),
+}
+# What was asked for, as CAPTURE says it, when a table was: asking for it again would not record it.
+ASKED = {
+    "KERNELS": ("traced", "cuda"),
+    "COPIES": ("traced", "cuda"),
+    "API_CALLS": ("traced", "cuda"),
+    "STACKS": ("sampled", "stacks"),
+    "SCHEDULE": ("sampled", "schedule"),
 }
 NEWEST_SCHEMA = 3
-HOST = "Hostname"  # in TARGET_INFO_SYSTEM_ENV, of whose other entries nothing is kept
+HOST = "Hostname"  # in TARGET_INFO_SYSTEM_ENV, of whose other entries only the platform is kept
 VERSION_ENTRY, SCHEMA_ENTRY = "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION"  # entries of META_DATA_EXPORT
 LATEST = 7_258_118_400 * 10**9  # the year 2200, ns since 1970
 FORMS = (".parquet", ".arrow", ".arrows")
@@ -86,7 +102,8 @@ def read(path: Path) -> Profile:
     gpus = tables.gpus(source, doubts)
     ordinals = tables.ordinals(source, gpus, doubts)
     summary = capture(source, path, doubts)
-    makers = {
+    stacks = Stacks(source)
+    makers: dict[str, Loader] = {
         "KERNELS": partial(tables.kernels, source, ordinals),
         "COPIES": partial(tables.copies, source, ordinals),
         "API_CALLS": partial(tables.api_calls, source),
@@ -94,14 +111,21 @@ def read(path: Path) -> Profile:
         "RANGES": partial(tables.ranges, source, int(summary["dur_ns"].iloc[0])),
         "SAMPLES": partial(tables.samples, source, ordinals),
         "DEVICES": partial(tables.devices, gpus),
+        "STACKS": stacks.stacks,
+        "FRAMES": stacks.frames,
+        "SCHEDULE": partial(schedule.schedule, source),
+        "WAITS": partial(waits.waits, source, ordinals),
+        "OVERHEAD": partial(collector.overhead, source),
+        "DIAGNOSTICS": partial(collector.diagnostics, source),
+        "MEMORY_EVENTS": partial(tables.memory_events, source, ordinals),
     }
-    present = recorded(source)
+    present = recorded(source, stacks)
     return Profile(
         reader="nsys",
         path=path,
         capture=summary,
         loaders={name: make for name, make in makers.items() if name in present},
-        missing=missing(present),
+        missing=missing(present, summary),
         notes=(*notes(source, gpus), *dict.fromkeys(doubts)),
         node=node_of(host(source)),
     )
@@ -114,7 +138,8 @@ def capture(source: sources.Source, path: Path, notes: list[str]) -> pd.DataFram
     t0 = sources.whole(started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST)
     duration = sources.whole(lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=sources.LONGEST)
     version = sources.text(_meta(source, VERSION_ENTRY), VERSION_ENTRY, notes)
-    return capture_table(path, "Nsight Systems", version, t0, _last_end(source) if duration is None else duration)
+    lasted_ns = _last_end(source) if duration is None else duration
+    return capture_table(path, "Nsight Systems", version, t0, lasted_ns, **collector.asked(source))
 
 
 def _meta(source: sources.Source, name: str) -> object:
@@ -142,17 +167,33 @@ def _last_end(source: sources.Source) -> int:
     return max((end for name in stored for end in source.convert(name, ["end"], last)), default=0)
 
 
-def recorded(source: sources.Source) -> set[str]:
+def recorded(source: sources.Source, stacks: Stacks) -> set[str]:
     """Return the names of the tables the export can fill with at least one row."""
     present = {name for name, stored in ACTIVITY.items() if any(source.has_rows(t) for t in stored)}
+    if stacks.has_stacks():
+        present.add("STACKS")
+    if stacks.has_frames():
+        present.add("FRAMES")
     # NVTX_EVENTS also holds the names of threads and domains.
     named = source.holds(tables.NVTX, "eventType", tables.KINDS) or any(map(source.has_rows, tables.MPI))
     return present if named else present - {"RANGES"}
 
 
-def missing(present: set[str]) -> tuple[Missing, ...]:
-    """Return what the capture did not record of what most questions need, with the option that records it."""
-    return tuple(Missing(name, *remedy) for name, remedy in REMEDIES.items() if name not in present)
+def missing(present: set[str], capture: pd.DataFrame) -> tuple[Missing, ...]:
+    """Return what the capture did not record of what most questions need, with the option that records it.
+
+    What was asked for and is not there is left out: the same option would not record it the next time either.
+    """
+    lacking = {name: remedy for name, remedy in REMEDIES.items() if name not in present}
+    return tuple(Missing(name, *remedy) for name, remedy in lacking.items() if not _was_asked(name, capture))
+
+
+def _was_asked(name: str, capture: pd.DataFrame) -> bool:
+    """Tell whether the capture says that it was asked for a table."""
+    if name not in ASKED:
+        return False
+    column, word = ASKED[name]
+    return word in str(capture[column].iloc[0]).split(",")
 
 
 def notes(source: sources.Source, listed: list[tables.Gpu]) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ Made = TypeVar("Made")
 # Tables that only Nsight Systems writes; every export has at least one of them.
 MARKERS = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "META_DATA_EXPORT", "EXPORT_META_DATA", "ANALYSIS_DETAILS")
 TIMES = ("start", "end", "timestamp")  # columns of times
+FLAGS = ("isSchedIn", "unresolved")  # columns of 0 and 1, which Parquet and Arrow exports write as true and false
 NEVER = np.iinfo(np.int64).min  # a time that is NULL or does not fit: no time of a capture lies there
 LONGEST = 10 * 365 * 86_400 * 10**9  # ns: no capture lasts longer, no event lies farther from its start
 EXACT = 2**53  # up to here a float is the number that was stored
@@ -171,7 +172,8 @@ def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadErr
         # Parquet exports write ids unsigned; all bits set is "none" there and becomes -1 here.
         signed = pc.cast(column, pa.int64(), safe=False)
         return pc.if_else(pc.less(signed, 0), NEVER, signed) if name in TIMES else signed
-    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+    is_flag = pa.types.is_boolean(kind) and name in FLAGS
+    if pa.types.is_integer(kind) or pa.types.is_null(kind) or is_flag:
         return pc.cast(column, pa.int64())
     if not pa.types.is_floating(kind):
         raise damage(f"{name} holds values of type {kind}, not whole numbers")
@@ -189,6 +191,14 @@ def ints(part: pa.Table, name: str, missing: int = -1) -> Int:
         return np.full(part.num_rows, missing, np.int64)
     column = part.column(name)
     return np.ascontiguousarray((pc.fill_null(column, missing) if column.null_count else column).to_numpy())
+
+
+def in_32_bits(numbers: Int) -> Int:
+    """Return numbers of devices or cores; an impossible one becomes what none has, because all must fit int32."""
+    fits = np.iinfo(np.int32)
+    if numbers.min(initial=0) >= -1 and numbers.max(initial=0) <= fits.max:
+        return numbers
+    return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
 
 
 def absent(part: pa.Table, name: str) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -131,8 +132,9 @@ class SqliteSource:
         stored, of = sources.stored(columns), _quoted(name)
         described = self._fetched(f"PRAGMA table_xinfo({of})")
         places = {column: number for number, column, *_ in described}
-        if any(hidden or (key and column in stored) for _, column, *_, key, hidden in described):
-            raise pages.Unusual  # computed, or the row's id, which is not stored with the others
+        if any(hidden for *_, hidden in described):
+            raise pages.Unusual  # computed
+        row_id = _row_id(described)
         # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
         ends = ", ".join(f"(SELECT {end}(rowid) FROM {of})" for end in ("min", "max"))
         where = "FROM sqlite_master WHERE type = 'table' AND name = ?"
@@ -140,11 +142,14 @@ class SqliteSource:
         file = pages.Pages(self.path)
         leaves, rows = file.leaves(root, first, last)
         work = start(int(rows[-1]))
+        inside = [column for column in stored if column != row_id]
 
         def one(i: int) -> sources.Made:
             some, before = leaves[i : i + pages.BATCH], rows[i : i + pages.BATCH + 1]
-            count, wanted = int(before[-1] - before[0]), [places[column] for column in stored]
-            found = dict(zip(stored, file.columns(some, count, wanted, len(places)), strict=True))
+            count, wanted = int(before[-1] - before[0]), [places[column] for column in inside]
+            found = dict(zip(inside, file.columns(some, count, wanted, len(places)), strict=True))
+            if row_id in stored:  # every id from the first to the last is there
+                found[row_id] = pa.array(np.arange(before[0], before[-1]) + first)
             made = [found[c] if isinstance(c, str) else pc.coalesce(*(found[s] for s in c.columns)) for c in columns]
             return work(int(before[0]), pa.table(made, [*map(sources.label, columns)]))
 
@@ -271,6 +276,12 @@ def _expression(column: str | sources.Combined) -> str:
         return _quoted(column)
     chosen = ", ".join(map(_quoted, column.columns))
     return f"{chosen if len(column.columns) == 1 else f'COALESCE({chosen})'} AS {_quoted(column.name)}"
+
+
+def _row_id(described: list[tuple[Any, ...]]) -> str:
+    """Return the column that is the row's id, which is not stored with the others; empty if none is."""
+    keys = [(column, kind) for _, column, kind, *_, key, _ in described if key]
+    return keys[0][0] if len(keys) == 1 and keys[0][1].upper() == "INTEGER" else ""
 
 
 def _quoted(name: str) -> str:

@@ -48,6 +48,18 @@ GPU_INFO = (
     *("totalMemory", "memoryBandwidth", "clockRate"),
 )
 RATES = ("memory_bytes_per_s", "clock_hz")
+MEMORY_EVENT = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+MEMORY_COLUMNS = (
+    "start",
+    "globalPid",
+    "deviceId",
+    "address",
+    "bytes",
+    "memKind",
+    "memoryOperationType",
+    "correlationId",
+)
+OPERATIONS = ("allocation", "release")
 INT32 = 2**31 - 1
 LONGEST_NAME = 200  # characters of a metric's name that are read
 THROUGHPUTS = ("dram read", "dram write", "pcie rx", "pcie tx")
@@ -95,7 +107,7 @@ def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
         unified = np.isin(kind, UNIFIED)
         place = _place(rows, ordinals)
         one, other = (ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:])
-        peer = _device(np.where(one == place["gpu"], other, one))
+        peer = sources.in_32_bits(np.where(one == place["gpu"], other, one))
         return {
             **place,
             "bytes": _bytes(rows),
@@ -144,18 +156,10 @@ def _place(rows: pa.Table, ordinals: Ordinals) -> sources.Columns:
     return {
         **sources.interval(rows),
         "process": process,
-        "gpu": _device(ordinals.of_process(process, sources.ints(rows, "deviceId"))).astype(np.int32),
+        "gpu": sources.in_32_bits(ordinals.of_process(process, sources.ints(rows, "deviceId"))).astype(np.int32),
         "stream": sources.ints(rows, "streamId"),
         "correlation": sources.ints(rows, "correlationId"),
     }
-
-
-def _device(numbers: sources.Int) -> sources.Int:
-    """Return numbers of devices; an impossible number stands for one that no device has: all must fit int32."""
-    fits = np.iinfo(np.int32)
-    if numbers.min(initial=0) >= -1 and numbers.max(initial=0) <= fits.max:
-        return numbers
-    return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
 
 
 def _bytes(rows: pa.Table) -> sources.Int:
@@ -216,6 +220,39 @@ def os_calls(source: sources.Source) -> pd.DataFrame:
     columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), _call)
     frame = _ranked(columns, {"name": category(*sources.texts(source, columns.pop("name")))})
     return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
+
+
+def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
+    """Return MEMORY_EVENTS: memory that was allocated and released through CUDA."""
+
+    def part(rows: pa.Table) -> sources.Columns:
+        process = sources.process_of(sources.ints(rows, "globalPid"))
+        correlation = sources.ints(rows, "correlationId")
+        return {
+            "time_ns": sources.ints(rows, "start", sources.NEVER),
+            "process": process,
+            "gpu": sources.in_32_bits(ordinals.of_process(process, sources.ints(rows, "deviceId"))),
+            "bytes": sources.ints(rows, "bytes"),
+            "address": sources.ints(rows, "address"),
+            "memory": sources.ints(rows, "memKind"),
+            "operation": sources.ints(rows, "memoryOperationType"),
+            "correlation": np.where(correlation == 0, np.int64(-1), correlation),
+        }
+
+    sources.require(source, MEMORY_EVENT, ("start", "bytes", "memoryOperationType"))
+    columns = source.stacked(MEMORY_EVENT, MEMORY_COLUMNS, part)
+    address = columns.pop("address")
+    operation = columns.pop("operation")
+    is_known = (operation >= 0) & (operation < len(OPERATIONS))
+    named = source.text(MEMORY_EVENT, "name") or [None] * len(address)
+    if len(named) != len(address):
+        raise source.damage(MEMORY_EVENT, f"{MEMORY_EVENT} has {len(address)} rows and {len(named)} names")
+    frame = pd.DataFrame({"rank": np.zeros(len(address), "int32"), **columns}, copy=False)
+    frame["address"] = nullable(address, address < 0)  # -1: not recorded; others do not fit
+    frame["memory"] = _memory(columns["memory"])
+    frame["operation"] = category(np.where(is_known, operation, -1), OPERATIONS)
+    frame["name"] = pd.Categorical(named)
+    return tables.MEMORY_EVENTS.make(frame)
 
 
 def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:

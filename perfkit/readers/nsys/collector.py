@@ -1,0 +1,136 @@
+"""What the profiler says of its own recording: its time, its messages, and what it was asked to record."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from perfkit import tables
+from perfkit.readers.nsys import sources
+from perfkit.readers.text import category
+
+OWN, OF_CUDA = "PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"
+OVERHEAD_COLUMNS = ("start", "end", "globalTid", "nameId", "correlationId", "overheadType")
+KINDS = ("profiler", "flush", "loading", "compiling", "queue_full", "other")
+# What overheadType means since schema 3.24; before, names tell.
+TYPES = {0: "profiler", 1: "profiler", 2: "compiling", 3: "flush", 4: "profiler", 5: "profiler"}
+TYPES |= {6: "loading", 7: "loading", 8: "queue_full"}
+MESSAGES = "DIAGNOSTIC_EVENT"
+SEVERITIES = {1: "info", 2: "warning", 3: "error", 4: "info"}  # 4 is verbose
+ASKED = "META_DATA_CAPTURE"
+TRACES = {"NvtxEvents": "nvtx", "OSRuntime": "osrt"}  # words of nsys's own options; others are only put in lower case
+SAMPLED = {
+    "LINUX_PERF_OPTIONS:COLLECT_IP_BACKTRACE_SAMPLES": "stacks",
+    "LINUX_PERF_OPTIONS:COLLECT_CPU_CTXSW_TRACE": "schedule",
+    "WINDOWS_PERF_OPTIONS:COLLECT_THREAD_BACKTRACE": "stacks",
+    "WINDOWS_PERF_OPTIONS:COLLECT_THREAD_ACTVITY": "schedule",  # so it is spelled
+}
+SYSTEM = "TARGET_INFO_SYSTEM_ENV"
+PLATFORMS = {"Unix": "linux", "L4X": "linux", "L4A": "linux", "Windows": "windows"}
+
+
+def overhead(source: sources.Source) -> pd.DataFrame:
+    """Return OVERHEAD: the time of the profiler, and what CUDA took for loading, compiling and a full queue."""
+    parts = [_overhead(source, table) for table in (OWN, OF_CUDA) if source.has_rows(table)]
+    if not parts:
+        return tables.OVERHEAD.empty()
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    codes, labels = sources.texts(source, columns.pop("name"))
+    kinds = _kinds(columns.pop("type"), codes, labels)
+    frame = pd.DataFrame({"rank": np.zeros(len(codes), np.int32), **columns}, copy=False)
+    frame["name"] = category(codes, labels)
+    frame["kind"] = category(kinds, KINDS)
+    return tables.OVERHEAD.make(frame)
+
+
+def _overhead(source: sources.Source, table: str) -> sources.Columns:
+    def part(rows: pa.Table) -> sources.Columns:
+        tid = sources.ints(rows, "globalTid")
+        correlation = sources.ints(rows, "correlationId")
+        return {
+            **sources.interval(rows),
+            "process": sources.process_of(tid),
+            "thread": sources.thread_of(tid),
+            "name": sources.ints(rows, "nameId"),
+            "correlation": np.where(correlation == 0, np.int64(-1), correlation),
+            "type": sources.ints(rows, "overheadType"),
+        }
+
+    sources.require(source, table, ("start", "end"))
+    return source.stacked(table, OVERHEAD_COLUMNS, part)
+
+
+def _kinds(types: sources.Int, codes: sources.Int, labels: list[str]) -> sources.Int:
+    """Return the place in KINDS of each row: by its name where that tells, else by its type."""
+    by_type = np.full(len(types), KINDS.index("other"), np.int64)
+    by_type[types == -1] = KINDS.index("profiler")
+    for number, kind in TYPES.items():
+        by_type[types == number] = KINDS.index(kind)
+    by_name = np.array([_kind(label) for label in labels], np.int64)[codes]
+    return np.where(by_name >= 0, by_name, by_type)
+
+
+def _kind(name: str) -> int:
+    """Return the place in KINDS that a name tells, -1 where it tells none.
+
+    >>> _kind("dlopen(libm.so)"), _kind("CUPTI: Buffer flush"), _kind("TLS allocation")
+    (2, 1, -1)
+    """
+    if name.startswith(("dlopen", "dlclose")):  # the program's own loading of libraries
+        return KINDS.index("loading")
+    return KINDS.index("flush") if "flush" in name.casefold() else -1
+
+
+def diagnostics(source: sources.Source) -> pd.DataFrame:
+    """Return DIAGNOSTICS: the messages of the profiler."""
+
+    def part(rows: pa.Table) -> sources.Columns:
+        process = sources.process_of(sources.ints(rows, "globalPid"))
+        return {
+            "time_ns": sources.ints(rows, "timestamp", sources.NEVER),
+            "severity": sources.ints(rows, "severity"),
+            "process": np.where(process == 0, np.int64(-1), process),  # 0 stands for the whole node
+        }
+
+    sources.require(source, MESSAGES, ("timestamp", "text"))
+    columns = source.stacked(MESSAGES, ("timestamp", "severity", "globalPid"), part)
+    texts = source.text(MESSAGES, "text") or [None] * len(columns["time_ns"])
+    if len(texts) != len(columns["time_ns"]):
+        raise source.damage(MESSAGES, f"{MESSAGES} has {len(columns['time_ns'])} rows and {len(texts)} texts")
+    codes, numbers = pd.factorize(columns.pop("severity"))
+    frame = pd.DataFrame({"rank": np.int32(0), **columns})
+    frame["severity"] = category(codes, [SEVERITIES.get(int(number)) for number in numbers])
+    frame["text"] = pd.array([text or "" for text in texts], dtype="string")
+    return tables.DIAGNOSTICS.make(frame)
+
+
+def asked(source: sources.Source) -> dict[str, str]:
+    """Return the columns of CAPTURE that say what was asked for: traced, sampled, platform; empty where not recorded.
+
+    PROCESS_0:COLLECT_CUDA_TRACE is no answer: it is false since schema 3.24 also where CUDA was traced.
+    """
+    entries = [row for row in source.rows(ASKED, ("name", "value")) if isinstance(row["value"], str)]
+    traced = {_trace(row["value"]) for row in entries if row["name"] == "CAPTURE_EVENT_TYPE"}
+    sampled = {SAMPLED[row["name"]] for row in entries if row["name"] in SAMPLED and row["value"] == "true"}
+    return {"traced": _joined(traced), "sampled": _joined(sampled), "platform": _platform(source, entries)}
+
+
+def _trace(value: str) -> str:
+    return TRACES.get(value, value.lower())
+
+
+def _joined(words: set[str]) -> str:
+    return ",".join(sorted(words))
+
+
+def _platform(source: sources.Source, entries: list[dict[str, Any]]) -> str:
+    """Return linux, windows or wsl; empty if the export does not say."""
+    system = {row["name"]: row["value"] for row in source.rows(SYSTEM, ("name", "value"))}
+    kernel = str(system.get("SoftwareReleaseVersion") or "").casefold()
+    described = str(system.get("OsDescription") or "").casefold()
+    if any(word in text for text in (kernel, described) for word in ("microsoft", "wsl")):
+        return "wsl"
+    device = next((row["value"] for row in entries if row["name"] == "DEVICE_TYPE"), None)
+    stated = device or system.get("SoftwarePlatform")
+    return PLATFORMS.get(stated, "") if isinstance(stated, str) else ""

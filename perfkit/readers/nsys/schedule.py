@@ -1,0 +1,86 @@
+"""When CPU threads ran on a core."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from perfkit import tables
+from perfkit.readers.nsys import sources
+from perfkit.readers.text import category
+from perfkit.schema import order_of
+
+SWITCHES = "SCHED_EVENTS"
+COLUMNS = ("start", "isSchedIn", "globalTid", "cpu", "threadState", "threadBlock")
+STATES, REASONS = "ENUM_SAMPLING_THREAD_STATE", "ENUM_SCHEDULING_THREAD_BLOCK"  # what the numbers mean
+EXPLAINS = 2  # numbers below mean unknown, running or not blocked
+
+
+def schedule(source: sources.Source) -> pd.DataFrame:
+    """Return SCHEDULE: a stretch from each time a thread was put on a core to its next event.
+
+    A thread whose first event takes it off a core was on it since the first event of any thread; one that was put on
+    a core last stayed there to the last event of any thread. What came before and after was not recorded.
+    """
+    sources.require(source, SWITCHES, COLUMNS[:3])
+    columns = source.stacked(SWITCHES, COLUMNS, _switches)
+    order = order_of([columns["thread"], columns["time"], columns["on"]])
+    columns = {name: values[order] for name, values in columns.items()}
+    time, on, thread = columns["time"], columns["on"], columns["thread"]
+    first, last = _extent(time)
+    is_first = np.ones(len(thread), bool)
+    is_first[1:] = thread[1:] != thread[:-1]
+    is_last = np.append(is_first[1:], True)
+    began = np.flatnonzero(on)
+    off = np.flatnonzero(is_first & ~on)  # on a core before their first event
+    ends = np.append(np.where(is_last[began], -1, began + 1), off)  # the row that ends each stretch, -1 none
+    start = np.append(time[began], np.full(len(off), first))
+    end = np.where(ends < 0, last, time[ends])
+    rows = np.append(began, off)
+    frame = {
+        "rank": np.zeros(len(rows), np.int32),
+        "process": sources.process_of(thread[rows]),
+        "thread": sources.thread_of(thread[rows]),
+        "start_ns": start,
+        "dur_ns": sources.difference(end, start),
+        "cpu": columns["cpu"][rows],
+        "stopped": _reasons(source, columns["state"], columns["block"], np.where(on[ends], -1, ends)),
+    }
+    return tables.SCHEDULE.make(pd.DataFrame(frame, copy=False))
+
+
+def _switches(rows: pa.Table) -> sources.Columns:
+    return {
+        "time": sources.ints(rows, "start", sources.NEVER),
+        "on": sources.ints(rows, "isSchedIn", 0) != 0,
+        "thread": sources.ints(rows, "globalTid"),
+        "cpu": sources.in_32_bits(sources.ints(rows, "cpu")),
+        "state": sources.ints(rows, "threadState", 0),
+        "block": sources.ints(rows, "threadBlock", 0),
+    }
+
+
+def _extent(times: sources.Int) -> tuple[int, int]:
+    """Return the first and last time that can be."""
+    known = times[(times >= -sources.LONGEST) & (times <= sources.LONGEST)]
+    return (int(known.min()), int(known.max())) if len(known) else (0, 0)
+
+
+def _reasons(source: sources.Source, states: sources.Int, blocks: sources.Int, ends: sources.Int) -> pd.Categorical:
+    """Return why each stretch ended, from the row that ends it; missing where that row does not say, or is -1."""
+    state = np.where(ends < 0, 0, states[ends])
+    block = np.where(ends < 0, 0, blocks[ends])
+    state_codes, state_numbers = pd.factorize(state)
+    block_codes, block_numbers = pd.factorize(block)
+    labels = [
+        *_labels(source, STATES, "thread state", state_numbers),
+        *_labels(source, REASONS, "thread block", block_numbers),
+    ]
+    codes = np.where(block >= EXPLAINS, block_codes + len(state_numbers), state_codes)
+    return category(codes, labels)
+
+
+def _labels(source: sources.Source, table: str, what: str, numbers: sources.Int) -> list[str | None]:
+    """Return the word of each number in the lower case; None for those that explain nothing."""
+    rows = source.rows(table, ("id", "label")) if (numbers >= EXPLAINS).any() else []
+    words = {row["id"]: row["label"].lower() for row in rows if isinstance(row["label"], str)}
+    return [words.get(int(n), f"{what} {n}") if n >= EXPLAINS else None for n in numbers]
