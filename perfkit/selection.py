@@ -13,6 +13,7 @@ import pandas as pd
 
 from perfkit.analysis import steps as iterations
 from perfkit.analysis.causes import where
+from perfkit.analysis.intervals import devices, spans
 from perfkit.analysis.ranks import common, extents, reach
 from perfkit.errors import PerfkitError
 from perfkit.names.families import FAMILIES, family
@@ -93,7 +94,8 @@ class Selection:
     def _on_ranks(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["rank"].isin(self.ranks)] if self.ranks else frame
 
-    def _on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a table with rank and gpu that are of the chosen GPUs."""
         kept = self._on_ranks(frame)
         return kept[kept["gpu"].isin(self.gpus)] if self.gpus else kept
 
@@ -103,9 +105,9 @@ class Selection:
         keys = [pd.MultiIndex.from_frame(f[["rank", "launch"]]) for f in (frame, self.launches)]
         return frame[keys[0].isin(keys[1])]
 
-    copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
-    samples = _part(_on_gpus, "SAMPLES", "of the chosen GPUs")
-    collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
+    copies = _part(on_gpus, "COPIES", "of the chosen GPUs")
+    samples = _part(on_gpus, "SAMPLES", "of the chosen GPUs")
+    collectives = _part(on_gpus, "COLLECTIVES", "of the chosen GPUs")
     api_calls = _part(_on_ranks, "API_CALLS", "of all processes of the chosen ranks: a thread may launch on any GPU")
     os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
     stacks = _part(_on_ranks, "STACKS", "of all threads of the chosen ranks")
@@ -137,7 +139,7 @@ class Selection:
     @cached_property
     def all_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs."""
-        return self._on_gpus(self.run.kernels)
+        return self.on_gpus(self.run.kernels)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -153,7 +155,7 @@ class Selection:
     @cached_property
     def launches(self) -> pd.DataFrame:
         """LAUNCHES of the chosen GPUs whose name was chosen, without the shares above 1 that a tool may write."""
-        launches = self._on_gpus(self.run.launches)
+        launches = self.on_gpus(self.run.launches)
         bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
         above = {name: launches[name] > most for name, most in bounds.items()}
         every = launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})
@@ -162,12 +164,10 @@ class Selection:
     @cached_property
     def devices(self) -> pd.DataFrame:
         """DEVICES that were chosen, or that ran something when none was chosen."""
-        if self.run not in _USED:
-            used = [frame[["rank", "gpu"]].drop_duplicates() for frame in (self.run.kernels, self.run.copies)]
-            _USED[self.run] = pd.concat(used).drop_duplicates()
-        active = self.run.devices.merge(self._on_gpus(_USED[self.run]), on=["rank", "gpu"])
+        used = reaches(self.run)[["rank", "gpu"]]
+        active = self.run.devices.merge(self.on_gpus(used), on=["rank", "gpu"])
         # AMD's kernels name their GPU by another number than the list of devices.
-        return active if len(active) else self._on_gpus(self.run.devices)
+        return active if len(active) else self.on_gpus(self.run.devices)
 
     @cached_property
     def framework(self) -> Selection:
@@ -178,7 +178,7 @@ class Selection:
         return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
 
 
-_USED: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()  # ranks and GPUs that ran a kernel or copy
+_REACHES: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()
 _HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
 
 
@@ -215,11 +215,42 @@ def select(
     check_ranks(run, ranks)
     kept = tuple(int(rank) for rank in ranks), tuple(int(gpu) for gpu in gpus)
     chosen = Selection(run, *kept, checked_window(run, window), kernels, tuple(families))
+    check_recorded(chosen)
     if chosen.gpus:
         check_gpus(run, chosen.gpus, chosen.ranks)
     if chosen.filtered and not named(chosen.all_kernels, kernels, families).any() and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
     return held.setdefault(given, chosen)
+
+
+def reaches(run: Run) -> pd.DataFrame:
+    """Return from when to when each GPU worked: rank, gpu, first_ns and last_ns of its kernels and copies."""
+    if run not in _REACHES:
+        index, groups = devices(run.kernels, run.copies)
+        first, last = spans([run.kernels, run.copies], groups, len(index), None, own=True)
+        _REACHES[run] = index.assign(first_ns=first, last_ns=last)
+    return _REACHES[run]
+
+
+def check_recorded(chosen: Selection) -> None:
+    """Refuse a window before the first or after the last operation of all chosen GPUs, without a reading of them.
+
+    A window between two operations is none of these: there the recording says that the GPUs were idle.
+    """
+    worked = chosen.on_gpus(reaches(chosen.run)) if chosen.window else pd.DataFrame()
+    if chosen.window is None or worked.empty:
+        return
+    start, end = chosen.window
+    first, last = int(worked["first_ns"].min()), int(worked["last_ns"].max())
+    if start < last and end > first:
+        return
+    if chosen.samples["time_ns"].between(start, end, inclusive="left").any():
+        return
+    raise PerfkitError(
+        f"window: {start / 1e9:.9g} s to {end / 1e9:.9g} s holds no recorded data of a GPU. The first operation of "
+        f"the chosen GPUs starts at {first / 1e9:.9g} s, the last one ends at {last / 1e9:.9g} s. "
+        "Choose a window between them."
+    )
 
 
 def extent(run: Run) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels, profile
 from readers import hpctoolkit_files
+from real import MFU
 from sampled import samples
 
 import perfkit
@@ -132,14 +133,46 @@ def test_a_window_lies_inside_of_a_capture() -> None:
         perfkit.select(perfkit.load(sample()), window=(100 * SECOND, 200 * SECOND))
 
 
-def test_a_window_inside_what_the_captures_state_reads_no_events() -> None:
+@pytest.mark.parametrize("window", [(45, 100), (50, 60)])
+def test_a_window_after_all_work_of_the_gpus_is_refused(window: tuple[int, int]) -> None:
+    with pytest.raises(
+        PerfkitError, match="GPUs starts at 0 s, the last one ends at 4[.]5e-08 s"
+    ):
+        perfkit.select(_run(), window=window)
+
+
+def test_a_window_in_which_the_chosen_gpu_has_ended_is_refused() -> None:
+    with pytest.raises(PerfkitError, match="holds no recorded data of a GPU"):
+        perfkit.select(_run(), gpus=[0], window=(20, 40))
+
+
+def test_a_window_in_which_another_chosen_gpu_works_is_one() -> None:
+    assert (20, 40) == perfkit.select(_run(), window=(20, 40)).window
+
+
+def test_a_window_between_two_operations_is_one() -> None:
+    assert (32, 38) == perfkit.select(_run(), window=(32, 38)).window
+
+
+def test_a_window_with_readings_of_a_gpu_is_one() -> None:
+    run = perfkit.Run([*_run().profiles, profile("nvidia_smi", dur_ns=100, SAMPLES=samples(at=[60], power_w=[1.0]))])
+    assert (50, 70) == perfkit.select(run, window=(50, 70)).window
+
+
+def test_a_window_long_before_the_work_is_refused(profiles: Path) -> None:
+    run = perfkit.load(profiles / "nsys" / MFU)
+    with pytest.raises(PerfkitError, match=r"0 s to 1 s holds no recorded data.*starts at 60\.1\d+ s"):
+        perfkit.select(run, window=(0, SECOND))
+
+
+def test_a_window_inside_what_the_captures_state_reads_only_operations_of_gpus() -> None:
     run, read = _run(), []
     held = run.profiles[0]
     loaders = {name: lambda name=name, load=load: (read.append(name), load())[1] for name, load in held.loaders.items()}
     run = perfkit.Run([replace(held, loaders=loaders)])
     assert (10, 20) == perfkit.select(run, window=(10, 20)).window
-    assert [] == read
-    assert {"sgemm_tn"} == {*perfkit.select(run, window=(10, 20), kernels="sgemm", gpus=[0]).kernels["name"]}
+    assert {"KERNELS", "COPIES"} == {*read}
+    assert {"sgemm_tn"} == {*perfkit.select(run, window=(5, 20), kernels="sgemm", gpus=[0]).kernels["name"]}
     with pytest.raises(PerfkitError, match="reaches beyond the recording, which spans 0 s to 1e-07 s"):
         perfkit.select(run, window=(10, 101))
 

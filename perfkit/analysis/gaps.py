@@ -1,8 +1,9 @@
 """When does a GPU do nothing, and what was it waiting for?
 
-A gap is a maximal interval of the window in which no kernel, copy or memset of any process runs on the device; without
-a window each device is seen over the span of its operations, and has no edges. Operations are cut at the window: a gap
-that none of them ends inside it is an edge. The operation that starts at a gap's end decides the cause, through its
+A gap is a maximal interval in which no kernel, copy or memset of any process runs on the device. Gaps and their causes
+are found on the whole recording; a window cuts them afterwards, so that a gap at its edge keeps its cause. What lies
+before the first or after the last operation of a device is an edge; without a window a device that works from the start
+to the end of its rank's operations has none. The operation that starts at a gap's end decides the cause, through its
 launch call, joined on (rank, process, correlation); of several that start together, the one whose call comes first in
 API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last call before the gap
 is taken to touch it. The causes are those of `perfkit.analysis.causes`.
@@ -12,8 +13,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, attributed, members, migrated, numbered_together, started_by
+from perfkit.analysis.causes import (
+    CAUSES,
+    DETAILS,
+    PARTS,
+    Host,
+    attributed,
+    cut_off,
+    members,
+    migrated,
+    numbered_together,
+    started_by,
+)
 from perfkit.analysis.grouping import counted, numbered
 from perfkit.analysis.intervals import Axis, Int, Intervals, Windows, devices, ends, share, spans, subtract, union
 from perfkit.schema import Column, Table
@@ -24,12 +37,15 @@ GAPS = Table(
     "an interval in which a device does nothing",
     (
         *(RANK, GPU, START, DUR),
-        Column("cause", "category", "one of CAUSES: that of its largest part"),
+        Column("cause", "category", "one of CAUSES: that of the largest part of the whole gap"),
         Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
         Column("api", "category", "CUDA call that covers most of the wait; missing if none covers any"),
         Column("range", "category", "innermost range over at least half of the wait; missing if there is none"),
         Column("process", "int64", "process of the launch call; -1 if the gap is unattributed or an edge"),
         Column("thread", "int64", "thread of the launch call; -1 if the gap is unattributed or an edge"),
+        Column("launch", "category", "the launch call; missing if none launched what ends the gap"),
+        Column("before_ns", "int64", "part of the gap before the launch call, ns; all of it without one"),
+        Column("inside_ns", "int64", "part of the gap inside the launch call, ns"),
         *(Column(part, "int64", f"part of the gap with this cause or detail, ns: {part[:-3]}") for part in PARTS),
     ),
     ("rank", "gpu", "start_ns"),
@@ -73,22 +89,71 @@ def idle_gaps(
     tables = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
-    start, end = (np.concatenate(times) for times in zip(*(ends(t, window) for t in tables), strict=True))
+    start, end = (np.concatenate(times) for times in zip(*(ends(t) for t in tables), strict=True))
     operations = [np.arange(len(start)), np.concatenate(groups), start, end]  # row in the tables laid end to end
-    if not (there := end > start).all():
-        operations = [column[there] for column in operations]
-    gaps = (_between if len(api_calls) else _free)(operations, first, last, max(at_least_ns, 1))
-    del operations, groups, start, end, there  # columns of all operations, when those of all gaps are made
-    edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
+    reach = _reach(operations, first, last)
+    operations = _within(operations, reach)
+    gaps = (_between if len(api_calls) else _free)(operations, reach.first, reach.last)
+    gaps = _long(gaps, first, last, max(at_least_ns, 1))
+    del operations, groups, start, end  # columns of all operations, when those of all gaps are made
+    edge = ~reach.begun[gaps.device] & (gaps.start == reach.first[gaps.device])
+    edge |= ~reach.continued[gaps.device] & (gaps.end == reach.last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
     table = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
-    beside = {"api_calls": api_calls, "ranges": ranges, "os_calls": os_calls}
-    return table.assign(**attributed(gaps.start, gaps.end, edge, np.maximum(call, touching), touching >= 0, **beside))
+    host = Host(api_calls, ranges, os_calls)
+    called = np.maximum(call, touching)
+    table = table.assign(**attributed(gaps.start, gaps.end, edge, called, touching >= 0, api_calls, host))
+    return cut_off(table, first[gaps.device], last[gaps.device], host)
 
 
-def _between(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> _Gaps:
-    """Return the gaps before, between and after the operations of each device's window [first, last)."""
+class _Reach(NamedTuple):
+    """From when to when each device is looked at, so that no gap of its window is cut."""
+
+    first: Int
+    last: Int
+    begun: NDArray[np.bool_]  # whether the device worked before its window
+    continued: NDArray[np.bool_]  # whether it works after it
+
+
+def _reach(operations: list[Int], first: Int, last: Int) -> _Reach:
+    """Return the end of the last operation before, and the start of the first one after, each device's window."""
+    _, device, start, end = operations
+    lasting = end > start
+    before = np.flatnonzero(lasting & (end <= first[device]))
+    after = np.flatnonzero(lasting & (start >= last[device]))
+    none = np.iinfo(np.int64)
+    earlier, later = np.full(len(first), none.min), np.full(len(first), none.max)
+    np.maximum.at(earlier, device[before], end[before])
+    np.minimum.at(later, device[after], start[after])
+    begun, continued = earlier > none.min, later < none.max
+    return _Reach(np.where(begun, earlier, first), np.where(continued, later, last), begun, continued)
+
+
+def _within(operations: list[Int], reach: _Reach) -> list[Int]:
+    """Return the operations inside of the reach of their device, and those that start at its end; cut at both."""
+    row, device, start, end = operations
+    first, last = reach.first[device], reach.last[device]
+    there = (end > start) & (end > first) & (start <= last)
+    if there.all() and (start >= first).all() and (end <= last).all():
+        return operations
+    row, device, first, last = row[there], device[there], first[there], last[there]
+    return [row, device, np.maximum(start[there], first), np.minimum(end[there], last)]
+
+
+def _long(gaps: _Gaps, first: Int, last: Int, at_least_ns: int) -> _Gaps:
+    """Return the gaps of which at least so much lies in the window of their device."""
+    inside = np.minimum(gaps.end, last[gaps.device]) - np.maximum(gaps.start, first[gaps.device])
+    long = inside >= at_least_ns
+    if long.all():
+        return gaps
+    kept = (column[long] for column in (gaps.device, gaps.start, gaps.end, gaps.place, gaps.places))
+    device, start, end, place, places = kept
+    return _Gaps(device, start, end, place, places, gaps.order)
+
+
+def _between(operations: list[Int], first: Int, last: Int) -> _Gaps:
+    """Return the gaps before, between and after the operations of each device in [first, last)."""
     axis, every = Axis.over(len(first), first, last), np.arange(len(first))
     # An empty interval at either end of each window turns the edges into gaps between neighbours.
     of_edges = axis.at(every, first), axis.at(every, last)
@@ -100,7 +165,7 @@ def _between(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> 
     np.maximum.accumulate(finish, out=finish)
     idle = np.subtract(begin[1:], finish[:-1], out=finish[:-1])
     idle[np.searchsorted(begin, every[1:] * axis.span) - 1] = 0  # between the windows of two devices
-    place = 1 + np.flatnonzero(idle >= at_least_ns)
+    place = 1 + np.flatnonzero(idle > 0)
     places = np.searchsorted(begin, begin[place], side="right") - place
     device = begin[place] // axis.span
     until = begin[place] - device * axis.span + axis.low
@@ -108,22 +173,22 @@ def _between(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> 
     return _Gaps(device, until - idle[place - 1], until, place, places, row[order])
 
 
-def _free(operations: list[Int], first: Int, last: Int, at_least_ns: int) -> _Gaps:
+def _free(operations: list[Int], first: Int, last: Int) -> _Gaps:
     """Return the same gaps, without the operations that end them, for which nobody asks where no call is recorded."""
     _, device, start, end = operations
     begun, ended, of = subtract(Intervals(first, last, np.arange(len(first))), union(start, end, device))
-    long = np.flatnonzero(ended - begun >= at_least_ns)
-    none = np.zeros(len(long), np.int64)
-    return _Gaps(of[long], begun[long], ended[long], none, none, none[:0])
+    none = np.zeros(len(of), np.int64)
+    return _Gaps(of, begun, ended, none, none, none[:0])
 
 
 def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
     """Return the row of the first call that launched an operation at the end of each gap, else -1."""
     gap, place = members(gaps.place, gaps.places)
     row = gaps.order[place]
-    in_first = row < len(tables[0])  # of the tables laid end to end, of which only these rows are copied
-    ended = {key: np.empty(len(row), np.int64) for key in ("rank", "process", "correlation")}
-    for table, mine, shift in zip(tables, (in_first, ~in_first), (0, len(tables[0])), strict=True):
+    in_second = row >= len(tables[0])  # of the tables laid end to end, of which only these rows are copied
+    in_first = (row >= 0) & ~in_second  # -1 is the end of a device's reach
+    ended = {key: np.full(len(row), -1, np.int64) for key in ("rank", "process", "correlation")}
+    for table, mine, shift in zip(tables, (in_first, in_second), (0, len(tables[0])), strict=True):
         for key, values in ended.items():
             values[mine] = table[key].to_numpy()[row[mine] - shift]
     call = started_by(pd.DataFrame(ended), api_calls)

@@ -251,6 +251,7 @@ class Explorer(traitlets.HasTraits):
             selection.check_gpus(self.run, self.gpus, self.ranks)
         window: tuple[int, int] | None = self.window or None
         chosen = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
+        selection.check_recorded(chosen)
         asked = self.on_lanes
         self.totals = self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
         has_kernels = bool(len(self.run.kernels))

@@ -93,9 +93,45 @@ def test_the_longest_gaps_in_their_order() -> None:
         longest(gaps, 0)
     with pytest.raises(ValueError, match="at_least_ns: -1 is negative"):
         idle_gaps(*tables, at_least_ns=-1)
-    # At work before and after a window, a device idles at its edges.
+
+
+def test_a_device_that_ends_before_the_window_idles_at_an_edge() -> None:
     work = kernels(us(100, 200), us(0, 50, gpu=1))
-    assert [(1, 100, 100, "edge")] == found_us(idle_gaps(work, *tables[1:], window=(100 * US, 200 * US)))
+    gaps = idle_gaps(work, COPIES.empty(), API_CALLS.empty(), window=(100 * US, 200 * US))
+    assert [(1, 100, 100, "edge")] == found_us(gaps)
+
+
+def cut_gap(first_us: int, last_us: int) -> pd.Series:
+    """A gap from 100 to 210 us that data loading fills but for the launch from 190 to 194 us, seen in a window."""
+    work = kernels(us(0, 100), us(210, 300, 7))
+    loading = ranges(us(100, 180, name="data loading"))
+    window = (first_us * US, last_us * US)
+    return idle_gaps(work, COPIES.empty(), api_calls(us(190, 194, 7)), ranges=loading, window=window).loc[0]
+
+
+def test_a_gap_at_the_edge_of_a_window_keeps_its_cause() -> None:
+    assert "data_loading" == cut_gap(150, 230)["detail"]
+    assert "data_loading" == cut_gap(50, 120)["detail"]
+
+
+def test_a_window_inside_a_gap_has_the_cause_of_the_gap() -> None:
+    assert {"data_loading": 20.0} == parts_us(cut_gap(110, 130))
+
+
+def test_the_parts_of_a_gap_are_cut_at_the_window() -> None:
+    assert {"data_loading": 30.0, "host_code": 10.0, "launch": 2.0} == parts_us(cut_gap(150, 192))
+
+
+def test_what_follows_the_launch_keeps_its_kind_in_a_window() -> None:
+    work = kernels(us(0, 100), us(210, 300, 7))
+    gap = idle_gaps(work, COPIES.empty(), api_calls(us(120, 124, 7)), window=(200 * US, 230 * US)).loc[0]
+    assert {"other": 10.0} == parts_us(gap)
+
+
+def test_the_shortest_gap_to_return_is_meant_of_what_lies_in_the_window() -> None:
+    work = kernels(us(0, 100), us(210, 300, 7))
+    tables = work, COPIES.empty(), API_CALLS.empty()
+    assert 0 == len(idle_gaps(*tables, at_least_ns=11 * US, window=(200 * US, 230 * US)))
 
 
 CALLS = {
@@ -130,6 +166,7 @@ def test_negative_ids_never_match() -> None:
 
 
 END = 400_000
+LATEST = END + 10_000  # no operation lasts longer
 NAMES = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemcpy", "cuStreamSynchronize", "cudaMalloc", "cudaEventQuery"]
 LABELS = ["DataLoader", "forward", "backward", "next batch", "step", "MPI_Allreduce"]
 SYSTEM = ["read", "poll", "pthread_mutex_lock"]
@@ -201,12 +238,13 @@ def watched(thread: dict[str, Any], *frames: pd.DataFrame) -> list[str]:
     return at
 
 
-def divided(start: int, end: int, launch: dict[str, Any], at: list[str]) -> Counter[str]:
-    """How many ns of a gap each part has: every ns is looked at by itself."""
+def divided(gap: range, window: range, launch: dict[str, Any], at: list[str]) -> Counter[str]:
+    """How many ns of a gap in a window each part has: every ns is looked at by itself."""
+    start, end = gap.start, gap.stop
     called, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
     after = "kernel_wait" if end - max(returned, start) < 30_000 else "other"
     own = "cuda_call" if "Memcpy" in launch["name"] else "launch"
-    return Counter(after if ns >= returned else own if ns >= called else at[ns] for ns in range(start, end))
+    return Counter(after if ns >= returned else own if ns >= called else at[ns] for ns in gap if ns in window)
 
 
 def named(start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[str, Any]]) -> dict[str, str | None]:
@@ -222,24 +260,30 @@ def named(start: int, end: int, calls: list[dict[str, Any]], spans: list[dict[st
 
 
 def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, Any]]:
-    """All gaps, found by marking every nanosecond of every device and looking at every call for each gap."""
+    """All gaps, found by marking every nanosecond of every device and looking at every call for each gap.
+
+    They are found over all the time that anything may last, and cut at the window afterwards.
+    """
     kernels, copies, calls, spans, system = tables
     gaps: list[dict[str, Any]] = []
     work, called, ranges = (f.to_dict("records") for f in (pd.concat([kernels, copies]), calls, spans))
     watch: dict[tuple[int, ...], list[str]] = {}
     for rank, gpu in sorted({(w["rank"], w["gpu"]) for w in work}):
         own = [w for w in work if (w["rank"], w["gpu"]) == (rank, gpu) and w["dur_ns"]]
-        busy = np.zeros(window[1] - window[0] + 2, bool)
+        busy = np.zeros(LATEST + 2, bool)
         busy[[0, -1]] = True
         for w in own:
-            begin = w["start_ns"] - window[0]
-            busy[max(begin + 1, 1) : min(max(begin + 1 + w["dur_ns"], 1), len(busy) - 1)] = True
+            busy[w["start_ns"] + 1 : w["start_ns"] + 1 + w["dur_ns"]] = True
         steps = np.flatnonzero(np.diff(busy.astype(int)))
-        for start, end in (steps.reshape(-1, 2) + window[0]).tolist():
-            gap = {"rank": rank, "gpu": gpu, "start_ns": start, "dur_ns": end - start, "cause": "unattributed"}
-            gap |= {"detail": None, "api": None, "range": None, "thread": -1, **dict.fromkeys(PARTS, 0)}
+        for start, end in steps.reshape(-1, 2).tolist():
+            first, last = max(start, window[0]), min(end, window[1])
+            if first >= last:
+                continue
+            gap = {"rank": rank, "gpu": gpu, "start_ns": first, "dur_ns": last - first, "cause": "unattributed"}
+            gap |= {"detail": None, "api": None, "range": None, "thread": -1, "launch": None}
+            gap |= {"before_ns": last - first, "inside_ns": 0, **dict.fromkeys(PARTS, 0)}
             gaps.append(gap)
-            if start == window[0] or end == window[1]:
+            if start == 0 or end == LATEST:
                 gap["cause"] = "edge"
                 continue
             after = [w for w in own if w["start_ns"] == end]
@@ -251,9 +295,14 @@ def searched(window: tuple[int, int], *tables: pd.DataFrame) -> list[dict[str, A
             place = tuple(thread.values())
             if place not in watch:
                 watch[place] = watched(thread, calls, spans, system)
-            parts = divided(start, end, launch, watch[place])
-            most = max((*DETAILS, "kernel_wait", "other"), key=lambda name: parts[name])  # the first of equals
+            whole = divided(range(start, end), range(start, end), launch, watch[place])
+            parts = divided(range(start, end), range(*window), launch, watch[place])
+            most = max((*DETAILS, "kernel_wait", "other"), key=lambda name: whole[name])  # the first of equals
             gap |= {f"{part}_ns": ns for part, ns in parts.items()} | {"thread": launch["thread"]}
+            begun, returned = launch["start_ns"], launch["start_ns"] + launch["dur_ns"]
+            before = sum(ns < begun for ns in range(first, last))
+            inside = sum(begun <= ns < returned for ns in range(first, last))
+            gap |= {"launch": launch["name"], "before_ns": before, "inside_ns": inside}
             gap |= {"cause": "host_wait", "detail": most} if most in DETAILS else {"cause": most}
             until = min(launch["start_ns"] + launch["dur_ns"], end)
             if until > start:

@@ -127,3 +127,13 @@ def test_causes_of_a_training_run(profiles: Path) -> None:
     gaps = gaps_of(loaded(profiles / "nsys" / f"{TRANSPOSE}.sqlite"))
     assert gaps["system_ns"].sum() == pytest.approx(69.8e6, rel=0.001)
     assert not gaps["cause"].eq("unattributed").any()
+
+
+def test_a_step_whose_window_begins_in_a_gap_waits_for_its_data() -> None:
+    # SQL on NVTX_EVENTS: a range "data loading" covers 10.568 of the 11.361 ms of step 10.
+    run = loaded(Path(__file__).parents[2] / "data" / "mlp_a100")
+    tables = run.kernels, run.copies, run.api_calls
+    window = 11_365_903_167, 11_377_263_706
+    gaps = idle_gaps(*tables, window=window, ranges=run.ranges, os_calls=run.os_calls)
+    assert 10_568_259 == gaps["data_loading_ns"].sum()
+    assert not gaps["cause"].eq("edge").any()

@@ -121,6 +121,7 @@ def test_what_the_run_does_not_have_is_refused(run: Run, choice: dict[str, Any],
     [
         ({"kernels": "gemv"}, "kernels: none of the 4 kernel names contains 'gemv'. Choose for example 'sgemm"),
         ({"kernels": "softmax", "window": [0, 10 * MS]}, "kernels: nothing ran of all GPUs, 0 s to 0.01 s, kernels"),
+        ({"gpus": [1], "window": [90 * MS, 95 * MS]}, "window: 0.09 s to 0.095 s holds no recorded data of a GPU"),
         ({"kernels": "softmax", "gpus": [0]}, "kernels: nothing ran of GPU 0, the whole recording, kernels matching"),
         ({"families": ["gemm"], "ranks": [1]}, "kernels: nothing ran of rank 1, all GPUs"),
         ({"families": ["gemm"], "kernels": "softmax"}, "families: no kernel is of gemm and contains 'softmax'"),

@@ -14,7 +14,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import CAUSES, PARTS, Determinable, is_graph_launch, judged, migrated, started_by, where
+from perfkit.analysis.causes import (
+    CAUSES,
+    PARTS,
+    Determinable,
+    Host,
+    cut_off,
+    is_graph_launch,
+    judged,
+    migrated,
+    started_by,
+    where,
+)
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
 from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices, share, tiles
@@ -22,10 +33,10 @@ from perfkit.analysis.intervals import spans as spans_of
 from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
 from perfkit.schema import stretches, unique
-from perfkit.tables import API_CALLS, COPIES, KERNELS
+from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
 
 EDGE = CAUSES.index("edge")
-TEXTS = ("detail", "api", "range")
+TEXTS = ("detail", "api", "range", "launch")
 
 
 __all__ = ["Idle", "Lanes", "Launching", "Spans"]
@@ -246,7 +257,7 @@ class Launching:
 
 
 class _Inside(NamedTuple):
-    """Device, times and row of gaps inside a window; the row is -1 where a device has not begun, or has ended."""
+    """Device, times and row of whole gaps in a window; the row is -1 where a device has not begun, or has ended."""
 
     device: Int
     start: Int
@@ -258,7 +269,7 @@ _NO_GAPS = _Inside(*[np.zeros(0, np.int64)] * 4)
 
 
 class Idle:
-    """What `perfkit.analysis.gaps.idle_gaps` says of any window and devices, kept with about 120 bytes per gap."""
+    """What `perfkit.analysis.gaps.idle_gaps` says of any window and devices, kept with about 140 bytes per gap."""
 
     def __init__(
         self,
@@ -273,6 +284,8 @@ class Idle:
         self._devices, groups = devices(*frames)
         self._first, self._last = spans_of(frames, groups, len(self._devices), None, own=True)
         gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
+        ranges = RANGES.empty() if ranges is None else ranges
+        self._host = Host(api_calls, ranges, OS_CALLS.empty() if os_calls is None else os_calls)
         # What lies before and after all work of a device depends on which others are chosen with it.
         self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
@@ -336,7 +349,7 @@ class Idle:
         return kept
 
     def _inside(self, device: int, window: Window) -> _Inside:
-        """Return the gaps of a device cut at the edges of a window, with those before and after all of its work."""
+        """Return the gaps of a device that overlap a window, with the time before and after all of its work."""
         low, high = self._bounds[device], self._bounds[device + 1]
         first, last = np.searchsorted(self._start[low:high], window) + low
         if first > low and self._start[first - 1] + self._gaps["dur_ns"].to_numpy()[first - 1] > window[0]:
@@ -344,24 +357,28 @@ class Idle:
         row = np.arange(first, last)
         start, end = self._start[row], self._start[row] + self._gaps["dur_ns"].to_numpy()[row]
         if window[0] < self._first[device]:
-            start, end, row = np.r_[window[0], start], np.r_[self._first[device], end], np.r_[-1, row]
+            until = min(self._first[device], window[1])
+            start, end, row = np.r_[window[0], start], np.r_[until, end], np.r_[-1, row]
         if window[1] > self._last[device]:
-            start, end, row = np.r_[start, self._last[device]], np.r_[end, window[1]], np.r_[row, -1]
-        return _Inside(np.full(len(row), device), np.maximum(start, window[0]), np.minimum(end, window[1]), row)
+            since = max(self._last[device], window[0])
+            start, end, row = np.r_[start, since], np.r_[end, window[1]], np.r_[row, -1]
+        return _Inside(np.full(len(row), device), start, end, row)
 
     def _cut(self, gaps: _Inside, first: Int, last: Int) -> pd.DataFrame:
-        """Return the gaps as a table: what reaches an edge of its device's window is an edge, whatever ended it."""
-        edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
-        row = np.where(edge, -1, gaps.row)
+        """Return the gaps as a table, cut at the edges of their device's window."""
+        row = gaps.row
         columns: dict[str, Any] = {"start_ns": gaps.start, "dur_ns": gaps.end - gaps.start}
         for name, missing in (("cause", EDGE), *((text, -1) for text in TEXTS)):
             column = self._gaps[name].cat
             codes = np.append(column.codes.to_numpy(), np.int8(missing))
             columns[name] = pd.Categorical.from_codes(codes[row], column.categories)
         columns |= {name: np.append(self._gaps[name].to_numpy(), -1)[row] for name in ("process", "thread")}
-        columns |= {name: np.append(self._gaps[name].to_numpy(), 0)[row] for name in PARTS}
+        columns |= {name: np.append(self._gaps[name].to_numpy(), 0)[row] for name in ("inside_ns", *PARTS)}
+        before = np.append(self._gaps["before_ns"].to_numpy(), 0)[row]
+        columns["before_ns"] = np.where(row < 0, gaps.end - gaps.start, before)
         places = self._devices.take(gaps.device).reset_index(drop=True)
-        return places.assign(**columns)[[*GAPS.column_names]]
+        whole = places.assign(**columns)[[*GAPS.column_names]]
+        return cut_off(whole, first[gaps.device], last[gaps.device], self._host)
 
 
 class Spans:
