@@ -116,7 +116,7 @@ class Selection:
     waits = _part(_on_ranks, "WAITS", "of all GPUs of the chosen ranks: a stream of one waits for events of another")
     overhead = _part(_on_ranks, "OVERHEAD", "of all threads of the chosen ranks")
     diagnostics = _part(_on_ranks, "DIAGNOSTICS", "of all processes of the chosen ranks")
-    memory_events = _part(_on_gpus, "MEMORY_EVENTS", "of the chosen GPUs")
+    memory_events = _part(on_gpus, "MEMORY_EVENTS", "of the chosen GPUs")
     ops = _part(_on_ranks, "OPS", "of all threads of the chosen ranks")
     python_calls = _part(_on_ranks, "PYTHON_CALLS", "of all threads of the chosen ranks")
     ranges = _part(_on_ranks, "RANGES", "of all threads of the chosen ranks")
