@@ -63,6 +63,40 @@ def judged(view: Selection) -> Judged:
     return Judged(windows, _outside(found))
 
 
+@kept
+def selection(view: Selection) -> Selection:
+    """Return the part of a selection that is judged: its loop, where no window was chosen and a loop is found.
+
+    Of several ranks on one clock it is the time in which all of them are in their loops. Ranks without a common clock
+    are judged whole, for one window means another time on each.
+    """
+    if view.window is not None:
+        return view
+    found = phases(view)
+    loops = found[found["phase"] == "loop"]
+    ranks = found["rank"].nunique()
+    if loops["rank"].nunique() < ranks or (ranks > 1 and not view.run.is_on_one_clock):
+        return view
+    end = (loops["start_ns"] + loops["dur_ns"]).groupby(loops["rank"]).max()
+    window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
+    if ranks == 0 or window[1] <= window[0]:
+        return view
+    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families)
+
+
+@kept
+def pauses(view: Selection) -> pd.DataFrame:
+    """Return the stretches of each GPU (rank, gpu, start_ns, dur_ns) that are a pause, which is not judged.
+
+    Checkpoints that repeat within a loop are judged: they cost time for as long as the program runs.
+    """
+    found = phases(view)
+    once = found[(found["phase"] == "pause") & (found["name"] != analysis.phases.CHECKPOINT)]
+    operations = [table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)]
+    devices = pd.concat(operations).drop_duplicates()
+    return devices.merge(once[["rank", "start_ns", "dur_ns"]], on="rank")
+
+
 def _outside(found: pd.DataFrame) -> str:
     """Say what is outside on the rank where that takes the largest share of the span."""
     if found.empty or not found["phase"].isin(JUDGED).any():
