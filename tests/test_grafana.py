@@ -112,7 +112,7 @@ def test_the_manifest_has_the_official_form() -> None:
     [container] = pod["spec"]["containers"]
     assert parts["DaemonSet"]["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
     assert parts["Service"]["spec"]["selector"] == pod["metadata"]["labels"]
-    assert re.fullmatch(r".+/dcgm-exporter:\d+\.\d+\.\d+-\d+\.\d+\.\d+-\w+", container["image"])
+    assert re.fullmatch(r"nvcr\.io/nvidia/k8s/dcgm-exporter:\d+\.\d+\.\d+-\d+\.\d+\.\d+-\w+", container["image"])
     assert ["SYS_ADMIN"] == container["securityContext"]["capabilities"]["add"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert "/var/lib/kubelet/pod-resources" == mounts["pod-gpu-resources"]

@@ -33,6 +33,7 @@ import pandas as pd
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import elided, printable, several
 from perfkit.profile import KINDS, Loader, Profile
+from perfkit.readers import foreign
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
@@ -50,6 +51,8 @@ READABLE = (
     "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO, "
     "a report of DeepSpeed's Flops Profiler or a Megatron log, or a folder that holds one"
 )
+
+LOOKED_AT = 20  # files of a folder without a profile: is one of them of another tool?
 
 # Readers from outside
 GROUP = "perfkit.readers"
@@ -122,6 +125,10 @@ def _unrecognised(path: Path) -> str:
                 f"{measured}: these are HPCToolkit's measurements, not yet a database. "
                 f"Make one with `hpcprof -o DATABASE {measured}` and load that."
             )
+        for inner in sorted(path.iterdir())[:LOOKED_AT]:
+            told = foreign.described(inner)
+            if told:
+                return f"{inner}: {told}"
         return f"{path}: nothing in this folder is a profile perfkit reads. Point at {READABLE}."
     try:
         with path.open("rb") as file:
@@ -140,6 +147,9 @@ def _unrecognised(path: Path) -> str:
             f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
             "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
+    known = foreign.described(path)
+    if known:
+        return f"{path}: {known}"
     refused = reader("nvidia_smi").refused(path)
     if refused:
         return f"{path}: {refused}"
@@ -149,7 +159,10 @@ def _unrecognised(path: Path) -> str:
         if "nodes" in keys and "traceEvents" not in keys:
             found = "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
         return f"{path}: {found}. Load what torch.profiler.profile wrote with export_chrome_trace."
-    return f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). Point at {READABLE}."
+    start = foreign.unpacked(path)
+    inside = "unpacked it starts" if head.startswith(foreign.GZIP) and start else "starts"
+    begin = (start or head)[:16]
+    return f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at {READABLE}."
 
 
 def _tables(path: Path) -> str:

@@ -216,7 +216,8 @@ def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, 
     start = out.put(bytes(32))
     first = out.put(bytes((24 + pad) * len(traces)))
     times = [time for trace in traces for time, _ in trace]
-    struct.pack_into("<QIBxxxQQ", out.data, start, first, len(traces), 24 + pad, T0 + min(times), T0 + max(times))
+    ends = (T0 + min(times), T0 + max(times)) if times else (2**63 - 1, 2**63)
+    struct.pack_into("<QIBxxxQQ", out.data, start, first, len(traces), 24 + pad, *ends)
     out.section(0, start)
     for i, trace in enumerate(traces):
         at = out.put(b"".join(struct.pack("<QI", T0 + time, node) for time, node in trace), 4)

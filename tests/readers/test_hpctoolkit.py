@@ -364,3 +364,12 @@ def test_what_leads_nowhere_is_damage(tmp_path: Path) -> None:
     check(traces, "Q", trace + 8, 1 << 40, "a trace would be from byte ")
     check(traces, "Q", number(traces, trace + 8), T0 + 2000, "not in order of time")
     check(traces, "Q", number(traces, trace + 8), T0 - 1, "before the first or after the last")
+
+
+def test_traces_without_elements_have_no_times(tmp_path: Path) -> None:
+    """hpcprof then writes 2^63 - 1 as the first time and 2^63 as the last."""
+    folder = made.database(tmp_path / "a", [MAIN], threads=[Thread(values=TIME)])
+    made.traces(folder / "trace.db", [[], []], 0, 0)
+    profile = hpctoolkit.read(folder)
+    assert "TRACE" not in profile.loaders
+    assert profile.capture["t0_unix_ns"].isna().all()

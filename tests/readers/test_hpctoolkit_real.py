@@ -168,3 +168,28 @@ def test_hatchet_agrees_where_it_reads(profiles: Path) -> None:
 def test_sample_coverage_is_said(taken: str, database: Profile) -> None:
     (note,) = database.notes  # nothing else is to be said, so the metrics add up
     assert note.startswith(f"{taken} of the expected samples")
+
+
+EMPTY_TRACES = "HPCToolkit__hpcviewer.e4__lmp-openmp-database"
+
+
+def test_a_real_database_with_empty_traces_has_its_threads(profiles: Path) -> None:
+    assert len(read(profiles / "hpctoolkit" / EMPTY_TRACES).table("THREADS")) == 24
+
+
+def test_a_real_database_with_empty_traces_has_its_contexts(profiles: Path) -> None:
+    assert len(read(profiles / "hpctoolkit" / EMPTY_TRACES).table("CALLTREE")) == 1908
+
+
+def test_a_real_database_with_empty_traces_has_its_time(profiles: Path) -> None:
+    database = read(profiles / "hpctoolkit" / EMPTY_TRACES)
+    truth = truth_of(profiles, "hpctoolkit", EMPTY_TRACES)["total"]["REALTIME (sec)"]
+    tree, metrics = database.table("CALLTREE"), database.table("CALL_METRICS")
+    roots = tree.loc[tree["parent"].isna(), "node"]
+    total = metrics.loc[metrics["node"].isin(roots), "inclusive"].sum()
+    assert truth == pytest.approx(1641.307698, rel=1e-9)
+    assert total == pytest.approx(truth, rel=1e-9)
+
+
+def test_a_real_database_with_empty_traces_asks_for_traces(profiles: Path) -> None:
+    assert "TRACE" in [lack.table for lack in read(profiles / "hpctoolkit" / EMPTY_TRACES).missing]

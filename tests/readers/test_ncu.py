@@ -346,3 +346,19 @@ def test_what_is_endless_or_too_large_is_refused(tmp_path: Path, monkeypatch: py
     launches = [files.Measured({f"m{i}.sum": ("", "1")}, number=i) for i in range(8)]
     with pytest.raises(ReadError, match=r"page\.csv: the page has 8 launches and 8 different metrics"):
         ncu.read(files.details(tmp_path / "page.csv", *launches))
+
+
+def duration_of(text: str) -> files.Measured:
+    return files.Measured({"gpu__time_duration.sum": ("ns", text)})
+
+
+@WRITERS
+def test_a_launch_whose_duration_is_nan_is_counted_in_a_note(write, tmp_path: Path) -> None:
+    path = joined(write, tmp_path, *(duration_of(text) for text in ("1000", "nan", "3000")))
+    assert any("1 of 3 launches have no duration (number 1, from 0)" in note for note in files.read(path).notes)
+
+
+@WRITERS
+def test_launches_that_all_have_a_duration_need_no_note(write, tmp_path: Path) -> None:
+    path = joined(write, tmp_path, *(duration_of(text) for text in ("1000", "2000")))
+    assert () == files.read(path).notes

@@ -455,3 +455,22 @@ def test_collectives(tmp_path: Path) -> None:
     found = made.read(tmp_path, *kernels, made.kernel(made.NCCL, 3, 1, **made.message()))
     assert 1 == len(found.table("COLLECTIVES"))
     assert any("2 of 3 collective kernels tell no message size" in note for note in found.notes)
+
+
+def test_a_grid_and_a_block_of_zeros_were_not_recorded(tmp_path: Path) -> None:
+    """A kernel without blocks or threads cannot run; ROCm's traces write zeros."""
+    zeros = {"grid": [0, 0, 0], "block": [0, 0, 0], "registers per thread": 0}
+    frame = made.read(tmp_path, made.kernel("a", 1, 1, **zeros)).table("KERNELS")
+    assert frame[["grid_blocks", "block_threads", "registers"]].isna().all(axis=None)
+
+
+def test_registers_of_no_kernel_alone_are_zero(tmp_path: Path) -> None:
+    some = [made.kernel("a", 1 + i, 1, i, **{"registers per thread": n}) for i, n in enumerate((0, 40))]
+    assert [0, 40] == made.read(tmp_path, *some).table("KERNELS")["registers"].tolist()
+
+
+def test_memory_of_device_type_0_is_the_cpus(tmp_path: Path) -> None:
+    events = made.memory(5, 100, device=0, kind=0), made.memory(6, 200, device=0, kind=1)
+    samples = made.read(tmp_path, made.kernel("a", 1, 1), *events).table("SAMPLES")
+    held = samples[samples["metric"] == "memory_allocated_bytes"]
+    assert [(-1, 100.0), (0, 200.0)] == list(zip(held["gpu"], held["value"], strict=True))

@@ -23,7 +23,7 @@ from perfkit.readers.hpctoolkit.contexts import Entry, Metric, calltree
 from perfkit.readers.hpctoolkit.files import MAGIC, META, File, Ints, Profiles
 from perfkit.readers.text import capture_table, category, head
 
-VERSION = 3
+VERSION = 4
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
 

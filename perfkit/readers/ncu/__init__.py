@@ -33,7 +33,7 @@ from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
 from perfkit.readers.ncu.tables import Launch, Report, Rule, whole
 from perfkit.readers.text import capture_table
 
-VERSION = 2
+VERSION = 3
 KIND = "counters"
 LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
 MAGIC = b"NVR\0"
@@ -75,7 +75,7 @@ def read(path: Path) -> Profile:
         capture=capture_table(path, "Nsight Compute", report.version),  # no clock: launches are measured one by one
         loaders=loaders,
         missing=tables.missing(rows, set(loaders)),
-        notes=(*report.notes, *tables.sparse(report)),
+        notes=(*report.notes, *tables.untimed(rows), *tables.sparse(report)),
     )
 
 

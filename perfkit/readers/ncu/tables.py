@@ -337,6 +337,18 @@ def _summed(report: Report, names: set[str]) -> Values:
     return reduce(np.add, counts)
 
 
+def untimed(launches: pd.DataFrame) -> tuple[str, ...]:
+    """Return a note on the launches of LAUNCHES that have no duration where others have one."""
+    lacking = launches.loc[launches["dur_ns"].isna(), "launch"].tolist()
+    if not lacking or len(lacking) == len(launches):
+        return ()
+    listed = ", ".join(map(str, lacking[:10])) + (" and more" if len(lacking) > 10 else "")
+    return (
+        f"{len(lacking):,} of {len(launches):,} launches have no duration (number {listed}, from 0): "
+        "no figure of time counts them",
+    )
+
+
 def sparse(report: Report) -> tuple[str, ...]:
     """Return a note on the launches that ran structured-sparse tensor operations, which have a peak of their own."""
     metrics = [m for m in report.metrics if (found := TENSOR.fullmatch(m)) and found["sparsity"] == "_sparsity_on"]

@@ -217,7 +217,10 @@ def _device(numbers: Int) -> Int:
 
 
 def _size(shape: tuple[int, ...] | None) -> int | None:
-    return None if shape is None else math.prod(shape)
+    """Return the size of a grid or block; a 0 in it was not recorded: a kernel without blocks cannot run."""
+    if shape is None or 0 in shape:
+        return None
+    return math.prod(shape)
 
 
 def _blocks(threads: tuple[int, ...] | None, block: tuple[int, ...] | None) -> int | None:
@@ -235,6 +238,8 @@ def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFram
     blocks, of_threads = quantities(_size(grid) for grid, _ in shapes), quantities(_blocks(*each) for each in shapes)
     grid = np.where(_launched_by(columns, api_calls, GRID_IN_THREADS), of_threads[shape], blocks[shape])
     columns["block_threads"] = quantities(_size(block) for _, block in shapes)[shape]
+    if not columns["registers"].any():  # every kernel has some
+        columns["registers"] = np.full(len(grid), forms.UNKNOWN)
     return tables.KERNELS.make(
         _frame(
             columns,
