@@ -8,27 +8,24 @@ Repetitions are found in one of four ways, the first that works for a rank:
 
 The first three are times of the CPU, which may be far ahead. Their edges are moved to the GPU (`on_device`): to the end
 of the work that was launched before, at latest to the start of the work that is launched after. What repeats inside one
-call of a module, one operator or one range that is called a step or a part of one is a layer, and no repetition.
+call of an operator or one pass through the model (`perfkit.analysis.layers`) is a layer, and no repetition.
 """
 
-import re
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis import steps
-from perfkit.analysis.causes import started_by, where
+from perfkit.analysis import layers, steps
+from perfkit.analysis.causes import started_by
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, Window, ends
 from perfkit.format import elided
-from perfkit.tables import KERNELS, RANGES
+from perfkit.tables import KERNELS, PYTHON_CALLS, RANGES
 
-MODULE = re.compile(r"nn\.Module: ")
-# A range of several steps ("5 steps") holds repetitions, a range of one holds layers.
-PASS = re.compile(r"(?<![a-z])(?:time_?step|step|iter|iteration|batch|forward|fwd|backward|bwd|prefill)(?![a-z])", re.I)
 HOW = {"profiler step": "profiler_step", "nvtx": "nvtx", "kernel sequence": "kernels"}
+ONE_FORWARD = "one forward pass"
 SHOWN, LONGEST_NAME = 3, 60  # operations that a description names, and characters of each
 MOST = 0.9  # of the repetitions, or of the span: nearly all (convention)
 FEWEST = 3  # calls of a module that are repetitions
@@ -133,10 +130,12 @@ def on_device(of: Work, time: Int) -> Int:
 def find(of: Work, ranges: pd.DataFrame, ops: pd.DataFrame, python_calls: pd.DataFrame) -> Repetitions:
     """Return the repetitions of one rank, whose tables these are."""
     kernels = of.frame[of.is_kernel]
-    modules = _outermost(python_calls[where(python_calls["name"], MODULE.match)])
+    modules = _outermost(RANGES.empty(), python_calls)
     # Ranges hold launches: the kernels may run long after.
     launches = kernels.assign(start_ns=of.launched[of.is_kernel])
-    marked = steps.detect(ranges, launches) if len(ranges) else steps.STEPS.empty()
+    marked = steps.STEPS.empty()
+    if len(ranges):
+        marked = steps.detect(ranges, launches, python_calls=python_calls)
     if len(marked) and marked["how"].iloc[0] != "kernel sequence":
         return _moved(of, marked, HOW[str(marked["how"].iloc[0])])
     called = _called(of, modules)
@@ -184,15 +183,12 @@ def _shortest(frame: pd.DataFrame) -> pd.DataFrame:
     return shorter if len(shorter) >= 2 * len(found) else found
 
 
-def _outermost(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the calls that lie in no other of their thread."""
-    kept = []
-    for _, of_thread in calls.groupby(["process", "thread"]):
-        ordered = of_thread.sort_values(["start_ns", "dur_ns"], ascending=[True, False], kind="stable")
-        start, end = ends(ordered)
-        before = np.r_[_FIRST, np.maximum.accumulate(end)[:-1]]
-        kept.append(ordered[start >= before])
-    return pd.concat(kept) if kept else calls
+def _outermost(ranges: pd.DataFrame, python_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the ranges, or the calls of modules, that are one pass (`layers.passes`), with their names."""
+    given = python_calls if len(python_calls) else ranges
+    keys = ["process", "thread", "start_ns", "dur_ns"]
+    named = given[[*keys, "name"]].drop_duplicates(keys)
+    return layers.passes(ranges, python_calls).merge(named, on=keys)
 
 
 def _called(of: Work, modules: pd.DataFrame) -> pd.DataFrame:
@@ -245,18 +241,19 @@ def _typical(found: pd.DataFrame) -> NDArray[np.bool_]:
 def _without_layers(
     of: Work, repeated: pd.DataFrame, modules: pd.DataFrame, ranges: pd.DataFrame, ops: pd.DataFrame
 ) -> Repetitions:
-    """Return repeated operations as repetitions, or the one call that holds all of them."""
+    """Return repeated operations as repetitions, or the pass through the model whose layers they are."""
     start, end = ends(repeated)
     nothing = Repetitions(start[:0], end[:0], np.zeros(0, bool), "none", "")
     if repeated.empty:
         return nothing
-    inside = of.launched[(of.start >= start[0]) & (of.start < end[-1])]
-    passes = ranges[where(ranges["name"], PASS.search)]
+    begun = of.launched[np.searchsorted(of.start, start)]
+    passes = _outermost(ranges, PYTHON_CALLS.empty())
     for how, calls in (("module", modules), ("module", ops[ops["parent"] == -1]), ("nvtx", passes)):
-        first, last = ends(calls)
-        holds = np.flatnonzero((first <= inside.min()) & (last >= inside.max()))
-        if len(holds):
-            return nothing._replace(how=how, name=str(calls["name"].iloc[holds[0]]))
+        if layers.are_layers(begun, calls):
+            longest = calls.iloc[int(calls["dur_ns"].to_numpy().argmax())]
+            return nothing._replace(how=how, name=str(longest["name"]))
+    if layers.is_one_forward(begun, ranges):
+        return nothing._replace(how="nvtx", name=ONE_FORWARD)
     steady = _typical(repeated)
     usual = int(np.flatnonzero(steady)[0]) if steady.any() else 0
     return Repetitions(start, end, steady, "kernels", _described(of, int(start[usual]), int(end[usual])))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfkit.charts import theme
 from perfkit.charts.shares import NO_WORK
 from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, fraction, hover, inline, known, layered, need, nothing
-from perfkit.format import TIME, Unit, duration, percent, unit
+from perfkit.format import TIME, Unit, duration, elided, percent, unit
 
 NO_GAP = "No device was idle in this window."
 # The axis spans ns to s, so that each tick says its own unit.
@@ -28,6 +28,7 @@ TICK = (
 DEVICE, STREAM = ["rank", "gpu"], ["rank", "gpu", "stream"]
 MOST_GPUS, MOST_LANES, MOST_PANELS = 24, 24, 8
 TALL = 40  # pixels of a single lane
+LONGEST_NAME = 120  # characters
 MOST_TICKS = 10  # so that labels of seven digits stay apart
 FILL = 0.86  # of a lane's height, so that neighbours stay apart
 MOST_STEPS, STEP_PIXELS = 100, 48  # more rules would hide what they divide; room of a label
@@ -214,6 +215,57 @@ def _chart(drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, count: int) 
     chart = chart.encode(x, alt.X2("end"), y, strength, tips).add_params(brush)
     strips: alt.Chart = chart.properties(height=max(TALL, min(count * 18, 240)))
     return strips
+
+
+def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw which part of each rank's time is start-up, loop, pause or end.
+
+    Of more phases than a browser can draw, or ranks than have room, the longest and the first are shown.
+    `found`: columns rank, phase, start_ns, dur_ns, repetitions (Int64), kind, name, busy_ns: one row per phase.
+    """
+    need(found, "rank", "phase", "start_ns", "dur_ns", "repetitions", "kind", "name", "busy_ns")
+    known(found, "phase", theme.PHASE_COLOURS)
+    if found.empty:
+        return nothing(title or "No phases", NO_WORK)
+    ranks = found["rank"].drop_duplicates()
+    shown = found[found["rank"].isin(ranks.iloc[:MOST_LANES])].nlargest(theme.MOST_ROWS, "dur_ns")
+    few = f" These are the first {MOST_LANES} of {len(ranks):,} ranks." if len(ranks) > MOST_LANES else ""
+    first, last = int(shown["start_ns"].min()), int((shown["start_ns"] + shown["dur_ns"]).max())
+    scale = unit(last - first, TIME)
+    across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
+    axis = alt.X("start:Q", title=f"time since the start of the capture ({scale.symbol})", scale=across)
+    drawn = _phase_rows(shown, scale)
+    shades = theme.colours(theme.PHASE_COLOURS, theme.PHASE_NAMES, shown["phase"].astype(str))
+    colour = alt.Color("phase:N", scale=shades, title=None, legend=alt.Legend(orient="bottom"))
+    lane = alt.Y("rank:N", title=None, sort=drawn["rank"].drop_duplicates().tolist(), axis=alt.Axis(ticks=False))
+    tips = ("phase", "kind", "starts", "lasts", ("repetitions", "repetitions", ","), ("busy", "GPU time"), "name")
+    longest = found.groupby("phase", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+    part = percent(float(longest.iloc[0] / found["dur_ns"].sum()))
+    lanes = min(len(ranks), MOST_LANES)
+    return layered(
+        [theme.marked(drawn, "rect", axis, alt.X2("end:Q"), lane, colour, hover(*tips))],
+        title or f"{part} of the time is {theme.PHASE_NAMES[str(longest.index[0])]}",
+        f"What is start-up, pause or end happens once; perfkit judges the rest.{few}",
+        picture="Strip of the phases of each rank over time",
+        size=(WIDTH, TALL if lanes == 1 else 18 * lanes),
+    )
+
+
+def _phase_rows(shown: pd.DataFrame, scale: Unit) -> pd.DataFrame:
+    columns = {
+        "rank": "rank " + shown["rank"].astype(str),
+        "phase": shown["phase"].astype(str).map(theme.PHASE_NAMES),
+        "kind": shown["kind"].astype(object),
+        "name": shown["name"].astype(object).map(lambda name: elided(name, LONGEST_NAME), na_action="ignore"),
+        "start": shown["start_ns"] / scale.size,
+        "end": (shown["start_ns"] + shown["dur_ns"]) / scale.size,
+        "starts": shown["start_ns"].map(duration),
+        "lasts": shown["dur_ns"].map(duration),
+        "busy": shown["busy_ns"].map(duration),
+        "repetitions": shown["repetitions"].astype(object),
+    }
+    order = shown.assign(row=np.arange(len(shown))).sort_values(["rank", "start_ns"], kind="stable")["row"]
+    return pd.DataFrame(columns).iloc[order.to_numpy()]
 
 
 def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:

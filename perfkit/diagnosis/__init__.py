@@ -21,6 +21,7 @@ from perfkit.diagnosis import (
     machine,
     monitor,
     paths,
+    phases,
     replayed,
     speed,
     system,
@@ -41,8 +42,8 @@ from perfkit.run import Run, share
 from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
-__all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "plain", "refusals"]
-__all__ += ["roof", "sampled", "shape_roofline", "together", "unrecorded"]
+__all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "phases", "plain"]
+__all__ += ["refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from charts.checking import Spec, checked, drawn, subtitle, title
+from charts.checking import Spec, checked, drawn, refuses, subtitle, title
 from frames import copies, kernels
 
 from perfkit.analysis.timeline import bins
@@ -146,3 +146,39 @@ def test_without_work_or_gaps_the_charts_say_so() -> None:
     assert "Nothing" == activity(span=(0, 1000), title="Nothing")["title"]["text"]
     for chart in (histogram(_hist()), causes(_causes())):
         assert ["No device was idle in this window."] == subtitle(chart)
+
+
+def phases(*rows: tuple[int, str, int, int]) -> pd.DataFrame:
+    """PHASES: rank, phase, start and length in ns; a loop has ten repetitions."""
+    frame = pd.DataFrame(rows, columns=["rank", "phase", "start_ns", "dur_ns"])
+    repetitions = frame["phase"].eq("loop").map({True: 10, False: None}).astype("Int64")
+    return frame.assign(repetitions=repetitions, kind=None, name=None, busy_ns=frame["dur_ns"] // 2)
+
+
+def test_phases_lie_end_to_end() -> None:
+    chart = timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 700), (0, "end", 900, 100)))
+    strip = drawn(checked(chart), "rank", "phase", "start", "end", "repetitions")
+    assert strip == [  # in µs
+        ("rank 0", "start-up", 0, 0.2, None),
+        ("rank 0", "loop", 0.2, 0.9, 10),
+        ("rank 0", "end", 0.9, 1, None),
+    ]
+
+
+def test_phases_are_named_after_the_longest() -> None:
+    assert (
+        title(timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 600)))) == "75.0 % of the time is loop"
+    )
+
+
+def test_each_rank_has_a_lane_of_phases() -> None:
+    chart = timeline.phases(phases((1, "loop", 5000, 10_000), (0, "loop", 0, 10_000)))
+    assert drawn(checked(chart), "rank", "start") == [("rank 0", 0), ("rank 1", 5)]
+
+
+def test_without_phases_the_strip_says_so() -> None:
+    assert title(timeline.phases(phases())) == "No phases"
+
+
+def test_an_unknown_phase_is_refused() -> None:
+    refuses(ValueError, "phase", timeline.phases, phases((0, "middle", 0, 1)))
