@@ -134,16 +134,19 @@ def idle_tail(recording: Recording) -> Recording:
 
 
 def loop_twice(recording: Recording) -> Recording:
-    """Return the recording with all that begins with the first launch or later done once more, after it.
+    """Return the recording with its loop done once more, after it.
 
-    What begins before the loop and ends after it lasts longer; what comes after it moves.
+    The loop is what happens from the first launch to the end of the last operation, with all that is
+    under way at one of its ends, and the profiler's own steps whole. What encloses it lasts longer;
+    what comes after it moves.
     """
     work = operations(recording)
-    since = int(work["launched_ns"].min())
-    until = int(stops(work).max())
-    calls = recording.table("API_CALLS")
-    under_way = calls[(starts(calls) < until) & (stops(calls) > until)]
-    until = max(until, int(stops(under_way).max())) if len(under_way) else until
+    since, until = int(work["launched_ns"].min()), int(stops(work).max())
+    steps = recording.table("RANGES")
+    steps = steps[(steps["kind"] == "step") & (starts(steps) < until) & (stops(steps) > since)]
+    since = int(starts(steps).min(initial=since))
+    until = int(stops(steps).max(initial=until))
+    since, until = _whole(recording, since, until)
     period = until - since
     longer = inserted(recording, np.array([until]), np.array([period]))
     called = [table["correlation"] for table in recording.tables.values() if "correlation" in table]
@@ -154,6 +157,20 @@ def loop_twice(recording: Recording) -> Recording:
         again = again.assign(**_other_calls(again, correlations))
         tables[reader, name] = stacked(longer.tables[reader, name], again)
     return replace(longer, tables=tables)
+
+
+def _whole(recording: Recording, since: int, until: int) -> tuple[int, int]:
+    """Return a span grown until it holds each row whole that does not enclose it."""
+    tables = [t for (_, name), t in recording.tables.items() if name in STARTED and len(t)]
+    times = pd.concat([t.loc[t["start_ns"].notna(), ["start_ns", "dur_ns"]] for t in tables])
+    begins, ends = starts(times), stops(times)
+    while True:
+        early = (begins < since) & (ends > since) & (ends <= until)
+        late = (begins >= since) & (begins < until) & (ends > until)
+        if not (early | late).any():
+            return since, until
+        since = min(since, int(begins[early].min(initial=since)))
+        until = max(until, int(ends[late].max(initial=until)))
 
 
 def _again(name: str, frame: pd.DataFrame, since: int, until: int, period: int) -> pd.DataFrame:

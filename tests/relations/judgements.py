@@ -2,6 +2,7 @@
 
 import importlib
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,7 +24,8 @@ ALIKE = 0.02  # of a median over other steps of one kind
 class Judgement:
     """The verdict, the rule of the leading finding and its confidence, all findings, figures and doubts.
 
-    `shares` are the largest share of the time of each rule, None where a gain is not one of the run's time.
+    `shares` are the largest share of the time of each rule, None where a gain is not one of the
+    run's time. `doubts` are the rows that each kind of doubt is about.
     """
 
     verdict: str
@@ -31,7 +33,7 @@ class Judgement:
     confidence: str
     shares: dict[str, float | None]
     figures: dict[str, float]
-    doubts: frozenset[str]
+    doubts: dict[str, int]
 
     @property
     def rules(self) -> set[str]:
@@ -59,19 +61,26 @@ def judged(recording: Recording) -> Judgement:
     )
 
 
-def doubts(view: perfkit.Selection) -> frozenset[str]:
-    """Return the doubts about a recording in words; the notes on its files where perfkit has no doubts yet."""
-    notes = frozenset(view.run.notes)
+def doubts(view: perfkit.Selection) -> dict[str, int]:
+    """Return how many rows each kind of doubt is about; the notes on files where perfkit has no doubts."""
     if not find_spec(RECORDING):
-        return notes
+        return dict.fromkeys(view.run.notes, 1)
     found = importlib.import_module(RECORDING).doubts(view)
-    return notes | {str(doubt) for doubt in found}
+    rows: Counter[str] = Counter()
+    for doubt in found:
+        rows[doubt.kind.name] += doubt.count
+    return dict(rows)
+
+
+def new_doubts(before: Judgement, after: Judgement) -> list[str]:
+    """Return the kinds of doubts that are new or about more rows."""
+    return sorted(kind for kind, rows in after.doubts.items() if rows > before.doubts.get(kind, -1))
 
 
 def named(judgement: Judgement) -> str:
     """Return the leading finding in words.
 
-    >>> named(Judgement("", "idle", "high", {}, {}, frozenset()))
+    >>> named(Judgement("", "idle", "high", {}, {}, {}))
     'idle (high)'
     """
     return f"{judgement.first} ({judgement.confidence})" if judgement.first else "nothing"
@@ -84,8 +93,8 @@ def other_verdict(before: Judgement, after: Judgement) -> list[str]:
         broken.append(f"{named(before)} becomes {named(after)}")
     elif before.confidence != after.confidence:
         broken.append(f"the confidence in {before.first} turns from {before.confidence} to {after.confidence}")
-    broken += [f"new doubt: {doubt}" for doubt in sorted(after.doubts - before.doubts)]
-    return broken + [f"lost doubt: {doubt}" for doubt in sorted(before.doubts - after.doubts)]
+    broken += [f"new doubt: {doubt}" for doubt in sorted(after.doubts.keys() - before.doubts.keys())]
+    return broken + [f"lost doubt: {doubt}" for doubt in sorted(before.doubts.keys() - after.doubts.keys())]
 
 
 def other_rules(before: Judgement, after: Judgement, allowed: Collection[str] = ()) -> list[str]:

@@ -11,6 +11,7 @@ from relations.judgements import (
     Judgement,
     judged,
     named,
+    new_doubts,
     other_figures,
     other_rules,
     other_verdict,
@@ -50,15 +51,18 @@ def cut(before: Judgement, after: Judgement) -> list[str]:
     broken = []
     if after.confidence == "high":
         broken.append(f"{named(before)} becomes {named(after)}")
-    if not after.doubts - before.doubts:
+    if not new_doubts(before, after):
         broken.append(f"{named(before)} becomes {named(after)} without a new doubt")
     return broken
 
 
 def outside(before: Judgement, after: Judgement) -> list[str]:
-    """After more time outside of the loop: the same verdict and steps; only findings on the outside change."""
+    """After more time outside of the loop: the same verdict and steps; only findings on the outside change.
+
+    The step that holds the pause may be left out, so that there is one step less.
+    """
     broken = other_verdict(before, after) + other_rules(before, after, OUTSIDE)
-    return broken + other_figures(before, after, (*PER_STEP, STEP_COUNT), ALIKE)
+    return broken + other_figures(before, after, PER_STEP, ALIKE)
 
 
 def repeated(before: Judgement, after: Judgement) -> list[str]:

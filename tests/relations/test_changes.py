@@ -159,9 +159,8 @@ def test_an_idle_tail_has_calls_after_all_others_and_no_work(recording: Recordin
 
 
 def test_the_loop_twice_doubles_the_kernels_a_period_later(recording: Recording) -> None:
-    twice = changes.loop_twice(recording)  # from the launch at 95 ns to the end of the copy's call at 235 ns
-    period = 140
-    assert [*STARTS, *(s + period for s in STARTS)] == twice.run().kernels["start_ns"].tolist()
+    twice = changes.loop_twice(recording)  # from the range at 90 ns to the end of the copy's call at 235 ns
+    assert [*STARTS, *(s + 145 for s in STARTS)] == twice.run().kernels["start_ns"].tolist()
 
 
 def test_the_loop_twice_keeps_each_kernel_joined_to_a_launch_of_its_own(recording: Recording) -> None:
@@ -171,8 +170,18 @@ def test_the_loop_twice_keeps_each_kernel_joined_to_a_launch_of_its_own(recordin
     assert [5] * 10 == (work["start_ns"] - work["launched_ns"]).tolist()
 
 
-def test_the_loop_twice_does_not_repeat_what_began_before_it(recording: Recording) -> None:
-    assert [(90, 55)] == spans(changes.loop_twice(recording), "RANGES")
+def test_the_loop_twice_repeats_a_step_that_began_before_its_first_launch(recording: Recording) -> None:
+    assert [(90, 55), (235, 55)] == spans(changes.loop_twice(recording), "RANGES")
+
+
+def test_the_loop_twice_repeats_a_step_of_the_profiler_around_it() -> None:
+    step = taken(run(RANGES=frames.ranges({"start_ns": 0, "dur_ns": 299, "kind": "step"})))
+    assert [(0, 299), (299, 299)] == spans(changes.loop_twice(step), "RANGES")
+
+
+def test_the_loop_twice_does_not_repeat_what_ended_before_it() -> None:
+    early = taken(run(RANGES=frames.ranges({"start_ns": 10, "dur_ns": 70})))
+    assert [(10, 70)] == spans(changes.loop_twice(early), "RANGES")
 
 
 def test_the_loop_twice_lengthens_a_range_around_it() -> None:

@@ -20,9 +20,10 @@ def judgement(
     shares: dict[str, float | None] | None = None,
     figures: dict[str, float] | None = None,
     doubts: tuple[str, ...] = (),
+    rows: int = 1,
 ) -> Judgement:
     told = shares if shares is not None else {first: 0.5}
-    return Judgement("", first, confidence, told, figures or {}, frozenset(doubts))
+    return Judgement("", first, confidence, told, figures or {}, dict.fromkeys(doubts, rows))
 
 
 @pytest.mark.usefixtures("profiles")
@@ -82,6 +83,11 @@ def test_another_cause_after_a_cut_never_has_high_confidence() -> None:
 def test_a_doubt_that_was_there_before_is_no_answer_to_a_cut() -> None:
     before, after = (judgement(first, "low", doubts=("old",)) for first in ("idle", "input"))
     assert ["idle (low) becomes input (low) without a new doubt"] == cut(before, after)
+
+
+def test_a_doubt_about_more_rows_is_an_answer_to_a_cut() -> None:
+    before, after = (judgement("idle" * n, "low", doubts=("old",), rows=n) for n in (1, 2))
+    assert [] == cut(before, after)
 
 
 def test_no_finding_after_a_cut_needs_a_doubt() -> None:
