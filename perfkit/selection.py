@@ -48,9 +48,11 @@ class Selection:
         window: tuple[int, int] | None,
         pattern: str,
         families: tuple[str, ...] = (),
+        whole: Selection | None = None,
     ) -> None:
         self.run, self.ranks, self.gpus, self.window = run, ranks, gpus, window
         self.pattern, self.families = pattern, families
+        self.whole = whole  # the choice of which this is the judged part
 
     def __repr__(self) -> str:
         return f"<perfkit.Selection: {self.description}>"
@@ -86,7 +88,8 @@ class Selection:
         gpus = "GPU " + ", ".join(map(str, self.gpus)) if self.gpus else "all GPUs"
         window = "the whole recording"
         if self.window:
-            window = f"{self.window[0] / 1e9:.6g} s to {self.window[1] / 1e9:.6g} s"
+            part = "the loop, " if self.whole else ""
+            window = f"{part}{self.window[0] / 1e9:.6g} s to {self.window[1] / 1e9:.6g} s"
         family = f"{', '.join(self.families)} " if self.families else ""
         matching = f" matching {self.pattern!r}" if self.pattern else ""
         return f"{ranks}{gpus}, {window}, {family or ('' if matching else 'all ')}kernels{matching}"

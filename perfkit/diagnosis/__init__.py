@@ -81,6 +81,7 @@ _PREPARED: list[Selection] = []
 def prepare(profile: str, *, job: Mapping[str, Any] | None = None, peaks: str = "", **choice: Any) -> None:
     """Load, select and diagnose a run for processes that this one forks: `load` and `select` then return it."""
     _PREPARED.append(select(share(profile, job=job or {}), **choice))
+    _PREPARED.append(judged(_PREPARED[-1]))
     findings(_PREPARED[-1], peaks=peaks)
 
 
@@ -89,7 +90,7 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
 
     Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
     """
-    return dict(_figures(_view(run), peaks=peaks))
+    return dict(_figures(judged(run), peaks=peaks))
 
 
 @kept
@@ -106,7 +107,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain as
     a range: what a replay of the run and the analytic bound both allow.
     """
-    return list(_findings(_view(run), peaks=peaks))
+    return list(_findings(judged(run), peaks=peaks))
 
 
 @kept
@@ -139,7 +140,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
-    view = _view(run)
+    view = judged(run)
     asked = [Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record) for m in view.run.missing]
     if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
         asked.append(TIMELINE)
@@ -159,5 +160,9 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     return [replace(a, record=AMD.get(a.record, a.record)) for a in asked] if is_amd(view) else asked
 
 
-def _view(run: Run | Selection) -> Selection:
-    return run if isinstance(run, Selection) else select(run)
+def judged(run: Run | Selection) -> Selection:
+    """Return what is judged of a run, or of a selection of one: its loop, where no window was chosen and there is one.
+
+    Figures, findings and the verdict speak of it; what is outside is one sentence of the verdict (`phases.judged`).
+    """
+    return phases.selection(run if isinstance(run, Selection) else select(run))

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis.access import CAUSES
+from perfkit.diagnosis import phases
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
@@ -66,11 +67,13 @@ class Headline:
 
 def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> Headline:
     """Return the verdict of a run and at most six tiles. `figures` and `findings` are those of the same selection."""
+    outside = phases.judged(view).outside
+    view = phases.selection(view)
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
     ends = [*_ends(figures, findings, None if too_few(view) else best)]
     verdict = f"{FAILED}: {error}." if (error := failure(view)) else _verdict(view, figures, findings, best)
-    return Headline(verdict, tuple(tiles(view, figures, ends)))
+    return Headline(f"{verdict} {outside}".strip(), tuple(tiles(view, figures, ends)))
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -52,7 +52,7 @@ def phases(view: Selection) -> pd.DataFrame:
 @kept
 def judged(view: Selection) -> Judged:
     """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
-    found = phases(view)
+    found = phases(view.whole or view)
     windows: dict[int, tuple[Window, ...]] = {}
     for rank, mine in found.groupby("rank"):
         rows = mine[mine["phase"].isin(JUDGED)]
@@ -81,7 +81,7 @@ def selection(view: Selection) -> Selection:
     window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
     if ranks == 0 or window[1] <= window[0]:
         return view
-    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families)
+    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, view)
 
 
 @kept
