@@ -244,7 +244,7 @@ def phases(found: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     lanes = min(len(ranks), MOST_LANES)
     return layered(
         [theme.marked(drawn, "rect", axis, alt.X2("end:Q"), lane, colour, hover(*tips))],
-        title or f"{part} of the time is {theme.PHASE_NAMES[str(longest.index[0])]}",
+        title or f"{theme.PHASE_NAMES[str(longest.index[0])].capitalize()}: {part} of the time",
         f"What is start-up, pause or end happens once; perfkit judges the rest.{few}",
         picture="Strip of the phases of each rank over time",
         size=(WIDTH, TALL if lanes == 1 else 18 * lanes),

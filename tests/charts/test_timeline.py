@@ -166,9 +166,7 @@ def test_phases_lie_end_to_end() -> None:
 
 
 def test_phases_are_named_after_the_longest() -> None:
-    assert (
-        title(timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 600)))) == "75.0 % of the time is loop"
-    )
+    assert title(timeline.phases(phases((0, "start_up", 0, 200), (0, "loop", 200, 600)))) == "Loop: 75.0 % of the time"
 
 
 def test_each_rank_has_a_lane_of_phases() -> None:
