@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import where
+from perfkit.analysis.causes import started_by, where
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int
 from perfkit.tables import PYTHON_CALLS, RANGES
@@ -77,6 +77,15 @@ def are_layers(moments: Int, spans: pd.DataFrame) -> bool:
         if 2 * inside.sum() > len(moments) and inside.sum() >= SEVERAL * calls:
             return True
     return False
+
+
+def launched(kernels: pd.DataFrame, api_calls: pd.DataFrame | None) -> Int:
+    """Return when the CPU launched each kernel, ns; its own start where no call is recorded."""
+    start = kernels["start_ns"].to_numpy()
+    if api_calls is None or api_calls.empty:
+        return start
+    call = started_by(kernels, api_calls)
+    return np.where(call >= 0, api_calls["start_ns"].to_numpy()[call], start)
 
 
 def is_one_forward(moments: Int, ranges: pd.DataFrame) -> bool:

@@ -214,7 +214,7 @@ def _of_rank(
             steps = steps.iloc[:0]
     if not len(steps):
         steps = _sequence(kernels)
-        begun = _launched(kernels.iloc[steps["place"]], api_calls)
+        begun = layers.launched(kernels.iloc[steps["place"]], api_calls)
         if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):
             steps = steps.iloc[:0]
     return steps.assign(rank=rank, step=np.arange(len(steps)), steady=_settled(steps["dur_ns"].to_numpy()))
@@ -222,15 +222,6 @@ def _of_rank(
 
 def _rows_of(frame: pd.DataFrame | None, rank: int) -> pd.DataFrame | None:
     return None if frame is None else frame[frame["rank"] == rank]
-
-
-def _launched(kernels: pd.DataFrame, api_calls: pd.DataFrame | None) -> Int:
-    """Return when the CPU launched each kernel, ns; its own start where no call is recorded."""
-    start = kernels["start_ns"].to_numpy()
-    if api_calls is None or api_calls.empty:
-        return start
-    call = started_by(kernels, api_calls)
-    return np.where(call >= 0, api_calls["start_ns"].to_numpy()[call], start)
 
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:

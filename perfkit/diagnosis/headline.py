@@ -15,7 +15,17 @@ from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, 
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.tiles import TILES, Tile, counted, explained, readings, shares, tiles, transports
+from perfkit.diagnosis.tiles import (
+    TILES,
+    Tile,
+    counted,
+    explained,
+    ranks_connected,
+    readings,
+    shares,
+    tiles,
+    transports,
+)
 from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
@@ -212,7 +222,7 @@ def _only_recorded(view: Selection) -> str:
     """Return what is known of a run that has neither a finding nor a figure that sums it up."""
     links = view.run.links
     if len(links):
-        ranks = len({*links["from_rank"], *links["to_rank"]})
+        ranks = ranks_connected(links)
         used = transports(view)
         listed = ", ".join(f"{count:,} {explained(str(name))}" for name, count in used.items())
         of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."

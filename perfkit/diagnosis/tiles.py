@@ -59,6 +59,8 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     span = next((figures[id].text for id in ("span_ns", "paths_wall_ns") if id in figures), "")
     texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
     texts["of_steps"] = _of_steps(view, figures)
+    texts["rate_of"] = _rate_of(figures)
+    texts["of_memory"] = _of_memory(view)
     texts["readings"] = "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
     first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
     first = [*first, *_benchmarked(view)] or [*_connected(view)]
@@ -67,6 +69,20 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     shown = {tile.label for tile in (*first, *ends)}
     first += islice((tile for tile in counted(view) if tile.label not in shown), few - len(further[:few]))
     return [*first[: MOST_TILES - len(ends)], *ends]
+
+
+def _rate_of(figures: Mapping[str, Figure]) -> str:
+    """Return what the rate of operations of a training is about."""
+    passes = figures.get("baseline_flops_per_s")
+    if "baseline_iteration_flops_per_s" in figures and passes:
+        return f"over the iteration, {passes.text} in both passes"
+    return "from the log"
+
+
+def _of_memory(view: Selection) -> str:
+    """Return how much memory the largest GPU has, by the readings; empty where none says it."""
+    totals = view.samples.loc[view.samples["metric"].eq("memory_total_bytes"), "value"]
+    return f"of {size(float(totals.max()))}" if len(totals) else ""
 
 
 def _of_steps(view: Selection, figures: Mapping[str, Figure]) -> str:
@@ -200,11 +216,18 @@ def _connected(view: Selection) -> Iterator[Tile]:
     links = view.run.links
     if links.empty:
         return
-    yield Tile("Ranks", str(len({*links["from_rank"], *links["to_rank"]})), "with connections in the log")
+    yield Tile("Ranks", ranks_connected(links), "with connections in the log")
     yield Tile("Connections", f"{len(links):,}", "of all channels")
     used = transports(view)
     for name, count in used.head(3).items():
         yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {explained(str(name)).partition(' (')[0]}")
+
+
+def ranks_connected(links: pd.DataFrame) -> str:
+    """Return how many ranks LINKS connect: at least as many as the largest number that an excerpt names."""
+    seen = {*links["from_rank"].tolist(), *links["to_rank"].tolist()}
+    largest = max(seen) + 1
+    return str(largest) if len(seen) == largest else f"at least {largest}"
 
 
 def transports(view: Selection) -> pd.Series:

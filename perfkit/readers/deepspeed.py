@@ -30,7 +30,7 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import LATEST_NS, TEN_YEARS_NS, capture_table, content, csv_rows, lines
 
-VERSION = 3
+VERSION = 4
 KIND = "training"
 LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
@@ -67,11 +67,19 @@ ITERATION = re.compile(
     r"(?:\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\]\s+)?\biteration +(\d{1,12})/ *(\w+) \|"
     r"(.*elapsed time per iteration \(ms\):.*)"
 )
+# "hip mem usage/free/total/usage_ratio: 153.81GB/102.17GB/255.98GB/60.09%" of Primus, per GPU.
+MEMORY = re.compile(
+    r"\bmem usage/free/total/usage_ratio: *"
+    r"(\d{1,9}(?:\.\d{1,9})?)GB/[\d.]{1,20}GB/(\d{1,9}(?:\.\d{1,9})?)GB/"
+)
+MEMORY_METRICS = ("memory_used_bytes", "memory_total_bytes")
+PER_GPU = "tokens per GPU (tokens/s/GPU)"
 FIELD = re.compile(r"([^|:]{1,100}): *(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)", re.IGNORECASE)
 SETTINGS = {
     "world_size": re.compile(r"\busing world size: (\d{1,9})"),
     "seq_length": re.compile(r"\bseq_length \.{3,} (\d{1,9})"),
 }
+OF_RANKS = re.compile(r"\[rank-\d{1,9}/(\d{1,9})\]")  # what Primus writes before each line
 SIGN = "elapsed time per iteration"
 BEGIN = re.compile(r"\biteration +\d{1,12}/ *\w+ \|")
 DIGITS = 12
@@ -103,8 +111,9 @@ def read(path: Path) -> Profile:
     """Open a report or a log.
 
     SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence length is
-    known, and `training_flops_per_s`, at the line's time stamp or, where lines have none, at the time their iterations
-    took since the first line; at time 0 what the last report says beside these. MODULES are those of the last report.
+    known or the line says them, `training_flops_per_s` and the memory of a GPU, at the line's time stamp or, where
+    lines have none, at the time their iterations took since the first line; at time 0 what the last report says beside
+    these. MODULES are those of the last report.
     """
     printed, notes = lines(content(path).decode("utf-8-sig", errors="replace"), path)
     training = _training(printed)
@@ -265,6 +274,9 @@ def _training(printed: Sequence[str]) -> Training:
             iteration = _iteration(match, number) if match else None
             if match and iteration:
                 iterations[match[2], match[4]] = iteration
+                ranks = OF_RANKS.search(line, 0, match.start())
+                if ranks:
+                    training.settings.setdefault("world_size", int(ranks[1]))
                 training.misdated += [number] if match[1] and iteration.stamp_ns is None else []
             else:
                 training.damaged.append(number)
@@ -284,6 +296,9 @@ def _iteration(match: re.Match[str], line: int) -> Iteration | None:
     """Return what a line says, None if its numbers cannot be."""
     number, of = int(match[2]), int(match[3]) if match[3].isdecimal() and len(match[3]) <= DIGITS else None
     fields = {name.strip(): Decimal(value) for name, value in FIELD.findall(match[4])}
+    memory = MEMORY.search(match[4])
+    if memory:
+        fields |= {name: Decimal(value).scaleb(9) for name, value in zip(MEMORY_METRICS, memory.groups(), strict=True)}
     iteration = Iteration(number, of, line, _stamp(match[1]), fields)
     elapsed = fields.get("elapsed time per iteration (ms)", 0)
     return iteration if 0 < elapsed < LONGEST_MS and iteration.dur_ns and number <= (of or number) else None
@@ -358,6 +373,9 @@ def _figures(iteration: Iteration, settings: dict[str, int]) -> dict[str, Decima
         length = fields.get("actual seqlen", settings.get("seq_length"))
         if length is not None:
             metrics["tokens_per_s"] = samples * length
+    if "tokens_per_s" not in metrics and PER_GPU in fields and "world_size" in settings:
+        metrics["tokens_per_s"] = fields[PER_GPU] * settings["world_size"]
+    metrics |= {name: fields[name] for name in MEMORY_METRICS if name in fields}
     rate = next((fields[name] for name in TRAINING_RATES if name in fields), None)
     if rate is not None:
         metrics["training_flops_per_s"] = rate.scaleb(12)

@@ -25,17 +25,7 @@ class Foreign:
     instead: str
 
 
-def _all_of(*words: bytes) -> Callable[[bytes], bool]:
-    return lambda start: all(word in start for word in words)
-
-
 FOREIGN = (
-    Foreign(
-        _all_of(b"| NVIDIA-SMI ", b"+---"),
-        "the table that nvidia-smi prints for people",
-        "Record `nvidia-smi --query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,"
-        "temperature.gpu,clocks.sm --format=csv -l 1 > gpus.csv`.",
-    ),
     Foreign(
         lambda start: b"# of Calls" in start and re.search(rb"Self C(?:PU|UDA) ", start),
         "the table that key_averages() of PyTorch's profiler prints; it holds sums and no times",

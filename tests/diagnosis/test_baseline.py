@@ -8,7 +8,9 @@ from readers import nccl_files
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis import headline
 from perfkit.diagnosis import machine as diagnosis_machine
+from perfkit.diagnosis.tiles import Tile
 from perfkit.errors import ReadError
 from perfkit.report.notebooks import sample
 
@@ -272,3 +274,66 @@ def test_a_training_that_waits_for_its_optimizer(profiles: Path, tmp_path: Path)
     assert ("high", pytest.approx(41.39 / 7.27)) == (step.severity, step.gain.high)
     assert "fused" in step.advice["immediate"][0]
     assert "training_optimizer" not in told(seen(profiles / "monitor" / FLOPS_PROFILER))
+
+
+REPORTS = Path("reports")
+FOUR_GPUS = "deepspeed_flops_profiler__OAfzal_LLaVA_4gpu.txt"
+EXCERPT = "nccl_debug_info_h100_issue1453.txt"
+
+
+def first_screen(path: Path) -> headline.Headline:
+    chosen = seen(path)
+    return headline.headline(chosen, diagnosis.figures(chosen), diagnosis.findings(chosen))
+
+
+def tile(path: Path, label: str) -> Tile:
+    return next(tile for tile in first_screen(path).tiles if tile.label == label)
+
+
+def test_the_rate_of_a_real_report_of_deepspeed_is_that_of_the_iteration(profiles: Path) -> None:
+    """The report prints 50.67 TFLOP/s over the iteration and 65.89 over forward and backward pass."""
+    found = diagnosis.figures(seen(profiles / "monitor" / FOUR_GPUS))
+    assert 50.67e12 == pytest.approx(found["baseline_iteration_flops_per_s"].value, rel=1e-3)
+    assert 65.89e12 == found["baseline_flops_per_s"].value
+
+
+def test_the_first_screen_names_which_rate_of_deepspeed_it_shows(profiles: Path) -> None:
+    shown = tile(profiles / "monitor" / FOUR_GPUS, "Arithmetic of a GPU")
+    assert ("50.7 TFLOP/s", "over the iteration, 65.9 TFLOP/s in both passes") == (shown.value, shown.note)
+
+
+def test_the_rate_of_megatron_is_that_of_the_log(profiles: Path) -> None:
+    found = diagnosis.figures(seen(profiles / "monitor" / MEGATRON))
+    assert "baseline_iteration_flops_per_s" not in found
+
+
+def test_the_memory_of_a_real_log_of_primus_is_no_open_question(profiles: Path) -> None:
+    chosen = seen(profiles / REPORTS / "primus_log" / "primus_log_plain.txt")
+    assert "How much memory does the training use?" not in [r.question for r in diagnosis.refusals(chosen)]
+
+
+def test_the_first_screen_shows_the_memory_of_a_real_log_of_primus(profiles: Path) -> None:
+    shown = tile(profiles / REPORTS / "primus_log" / "primus_log_plain.txt", "Memory used")
+    assert ("154 GB", "of 256 GB") == (shown.value, shown.note)
+
+
+def test_a_real_log_of_primus_tells_the_tokens_of_a_gpu(profiles: Path) -> None:
+    found = diagnosis.figures(seen(profiles / REPORTS / "primus_log" / "primus_log_plain.txt"))
+    assert 10_005 == pytest.approx(found["baseline_tokens_per_gpu_per_s"].value, rel=1e-3)
+
+
+def test_an_excerpt_of_nccl_names_at_least_as_many_ranks_as_its_largest(profiles: Path) -> None:
+    """Its four connections are of rank 0 to ranks 7 and 15."""
+    assert "NCCL connected at least 16 ranks" in first_screen(profiles / "monitor" / EXCERPT).verdict
+
+
+def test_a_real_switch_may_exceed_the_line_rate(profiles: Path) -> None:
+    """NVLS reduces in the switch: 480 of 450 GB/s."""
+    found = values(seen(profiles / REPORTS / "nccl_nvls_above_line_rate" / "nccl.txt"))
+    assert found["baseline_all_reduce_ratio"] == pytest.approx(1.067, rel=1e-3)
+    assert 480e9 == pytest.approx(found["baseline_all_reduce_bytes_per_s"], rel=2e-3)
+
+
+def test_a_real_log_with_ranks_inside_rows_reaches_its_best_rate(profiles: Path) -> None:
+    found = first_screen(profiles / REPORTS / "nccl_tests_rank_prefix" / "nccl.txt")
+    assert "482 GB/s" in found.verdict

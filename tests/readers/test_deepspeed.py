@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 import pytest
@@ -256,3 +257,34 @@ def test_what_a_training_lacks_is_noted(tmp_path: Path) -> None:
     path = written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])  # of progress
     path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
     assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes
+
+
+PRIMUS = "reports/primus_log/primus_log_plain.txt"
+PRIMUS_LINE = (
+    "[20251202 06:50:20][rank-7/8][INFO ] : iteration 1/ 2 | consumed samples: 128 "
+    "| elapsed time per iteration (ms): 2000.0/2100.0 "
+    "| hip mem usage/free/total/usage_ratio: 153.81GB/102.17GB/255.98GB/60.09% "
+    "| throughput per GPU (TFLOP/s/GPU): 580.3/573.6 | tokens per GPU (tokens/s/GPU): 10000.0/9903.7 "
+    "| global batch size: 128 |"
+)
+
+
+def test_a_line_of_primus_tells_the_memory_of_a_gpu(tmp_path: Path) -> None:
+    profile = read(tmp_path, [PRIMUS_LINE])
+    assert [(0, 153.81e9)] == series(profile, "memory_used_bytes")
+    assert [(0, 255.98e9)] == series(profile, "memory_total_bytes")
+
+
+def test_a_line_of_primus_tells_the_tokens_of_all_its_ranks(tmp_path: Path) -> None:
+    assert [(0, 80_000.0)] == series(read(tmp_path, [PRIMUS_LINE]), "tokens_per_s")
+
+
+def test_tokens_per_gpu_of_an_unknown_number_of_gpus_are_left_out(tmp_path: Path) -> None:
+    assert [] == series(read(tmp_path, [PRIMUS_LINE.replace("[rank-7/8]", "")]), "tokens_per_s")
+
+
+def test_the_lines_of_a_real_log_of_primus_tell_memory_and_tokens(profiles: Path) -> None:
+    profile = deepspeed.read(profiles / PRIMUS)
+    assert {153.81e9} == {value for _, value in series(profile, "memory_used_bytes")}
+    tokens = [value / 8 for _, value in series(profile, "tokens_per_s")]
+    assert median(tokens) == pytest.approx(10_005, rel=1e-3)

@@ -369,7 +369,7 @@ def test_what_leads_nowhere_is_damage(tmp_path: Path) -> None:
 def test_traces_without_elements_have_no_times(tmp_path: Path) -> None:
     """hpcprof then writes 2^63 - 1 as the first time and 2^63 as the last."""
     folder = made.database(tmp_path / "a", [MAIN], threads=[Thread(values=TIME)])
-    made.traces(folder / "trace.db", [[], []], 0, 0)
+    made.traces(folder / "trace.db", [[]], 0, 0)
     profile = hpctoolkit.read(folder)
     assert "TRACE" not in profile.loaders
     assert profile.capture["t0_unix_ns"].isna().all()

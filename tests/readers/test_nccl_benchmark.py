@@ -403,3 +403,21 @@ def test_reports_that_are_cut_or_none(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ReadError, match=r"out\.json: not as nccl-tests writes a report \("):
             read_report(tmp_path, **more)
+
+
+PREFIXED = "reports/nccl_tests_rank_prefix/nccl.txt"
+UNPREFIXED = "monitor/nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"
+
+
+def test_a_rank_that_is_printed_again_inside_a_row_is_no_part_of_it(tmp_path: Path) -> None:
+    """mpiexec -prepend-rank writes [0] before each piece of a line that is printed apart."""
+    rows = [f"[0] {line}" for line in files.table(inner=torn("[0]", "[0]"))]
+    table = nccl.read(files.written(tmp_path / "all_reduce.txt", rows)).table("COLLECTIVES")
+    assert NS == table["dur_ns"].tolist()
+
+
+def test_a_real_log_with_ranks_inside_rows_has_the_rows_of_the_log_without(profiles: Path) -> None:
+    columns = ["operation", "bytes", "dur_ns", "ranks"]
+    tables = [nccl.read(profiles / name).table("COLLECTIVES")[columns] for name in (PREFIXED, UNPREFIXED)]
+    assert len(tables[0]) == 100  # 50 rows, out of place and in place
+    assert tables[0].to_numpy().tolist() == tables[1].to_numpy().tolist()

@@ -19,7 +19,7 @@ from perfkit.readers.nccl import benchmark, log
 from perfkit.readers.nccl.log import Call, Edge, Facts, operation
 from perfkit.readers.text import capture_table, content, devices_table, head
 
-VERSION = 6
+VERSION = 7
 KIND = "network"
 LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart

@@ -33,7 +33,8 @@ _DEVICE = re.compile(
 # The same lines where the ``#`` that begins them was taken for markup, as it is in a pasted text.
 _UNMARKED = re.compile(r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )")
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
-_TAG = re.compile(r"\[\d+,\d+\]<std\w+>:\s*$")  # of mpirun --tag-output, which repeats it at each flush of the output
+# What mpirun --tag-output ([1,0]<stdout>:) and mpiexec -prepend-rank ([0]) repeat at each flush of the output.
+_TAG = re.compile(r"\[\d+(?:,\d+\]<std\w+>:|\])\s*$")
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 
 _HEADER = re.compile(r"#\s+size\s+count\s+type\s.*\b(?:cpu)?time\s+algbw\s+busbw\b")

@@ -101,6 +101,8 @@ def refused(path: Path) -> str | None:
         return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
     if HEADLESS.match(line):
         return f"rows of nvidia-smi without a header do not say what they are. Record without `noheader`: `{QUERY}`."
+    if b"| NVIDIA-SMI " in start and b"+---" in start:
+        return f"the table that nvidia-smi prints is for people. Record `{QUERY}`, or `nvidia-smi -q -x -f GPUS.xml`."
     if line.startswith(FAILED):
         return f"nvidia-smi recorded nothing, it said {line[:200]!r}. Mend that and record again."
     return None
