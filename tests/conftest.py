@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import extras
 import pytest
 
 CACHES = count()
@@ -26,7 +27,7 @@ def profiles() -> Path:
     """The folder of real captures, named by PERFKIT_PROFILES."""
     folder = os.environ.get("PERFKIT_PROFILES")
     if not folder:
-        pytest.skip("PERFKIT_PROFILES names no folder of real captures")
+        pytest.skip(extras.CAPTURES)
     path = Path(folder)
     assert path.is_dir(), f"PERFKIT_PROFILES={folder}: not a folder"
     return path
@@ -44,10 +45,9 @@ def commands() -> Any:
 
 @pytest.fixture(scope="session")
 def torch() -> Any:
-    """PyTorch; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
-    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
-        return importlib.import_module("torch")
-    return pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
+    """PyTorch."""
+    extras.require("torch")
+    return importlib.import_module("torch")
 
 
 @pytest.fixture

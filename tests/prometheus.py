@@ -4,8 +4,6 @@
 """
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,21 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
+import extras
 
 INTERVAL_S = 0.5
 PATIENCE_S = 120.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def program() -> str:
-    """The path of the server; without it the test is skipped, where CI is set it fails."""
-    found = shutil.which("prometheus")
-    if found:
-        return found
-    if os.environ.get("CI"):
-        pytest.fail("prometheus is not installed: apt-get install prometheus")
-    return pytest.skip("prometheus is not installed (apt-get install prometheus)")
 
 
 class Exporter:
@@ -82,8 +70,9 @@ def serving(folder: Path, *exporters: Exporter) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     options = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
+    command = [extras.program("prometheus"), *options, "--log.level=warn"]
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([program(), *options, "--log.level=warn"], stdout=log, stderr=log, cwd=folder)
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
         _until(lambda: DIRECT.open(f"http://{address}/-/ready", timeout=1).close(), server, folder / "log")
         yield f"http://{address}"

@@ -4,6 +4,7 @@ import csv
 from contextlib import suppress
 from pathlib import Path
 
+import extras
 import pandas as pd
 import pytest
 
@@ -183,6 +184,7 @@ def test_a_name_is_refused_for_a_reason(name: str, reason: str) -> None:
 @pytest.fixture(scope="module")
 def recorded(profiles: Path) -> pd.DataFrame:
     """The devices of all timelines, counters and logs that can be read."""
+    extras.require("ncu_report")
     frames = []
     for path in (path for folder in ("nsys", "ncu", "monitor") for path in (profiles / folder).iterdir()):
         with suppress(PerfkitError):

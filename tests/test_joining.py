@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import extras
 import pandas as pd
 import pytest
 from frames import collectives, kernels, profile
@@ -118,6 +119,7 @@ def test_real_captures_of_other_runs(timeline: str, other: str, reason: str, tmp
     The A100's log is of 2023-08-04 11:44, the timeline of 2022-08-15 13:50: 353.9 days. Of NCCL's connections one is
     from rank 0 to rank 15, of 16 ranks.
     """
+    extras.require_reader(other)
     run = perfkit.load(folder(tmp_path, profiles, timeline, other))
     alone = perfkit.load(profiles / timeline)
     assert ["nsys"] == [each.reader for each in run.profiles]
@@ -147,6 +149,7 @@ def test_few_launches_of_the_same_kernel(profiles: Path) -> None:
     ],
 )
 def test_real_captures_of_one_run_stay_joined(parts: tuple[str, ...], profiles: Path) -> None:
+    extras.require_reader(*parts)
     assert len(parts) == len(perfkit.load([profiles / part for part in parts]).profiles)
 
 

@@ -10,13 +10,14 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import extras
 import pytest
 
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.parallel import KILLED, map_reduce, workers_for
 
 VALUES = [random.Random(7).uniform(-1e9, 1e9) for _ in range(37)]
-needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="perfkit[dask] is not installed")
+needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason=extras.reason("distributed"))
 
 
 def read(value: float) -> float:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import extras
 import nbformat
 import pytest
 
@@ -192,6 +193,7 @@ REAL = [
 @pytest.mark.parametrize("names", [SAMPLES, REAL], ids=["samples", "real captures"])
 def test_findings_are_easy_to_read(names: list[str], request: pytest.FixtureRequest) -> None:
     folder = ROOT / "data" if names is SAMPLES else request.getfixturevalue("profiles")
+    extras.require_reader(*names)
     texts: list[str] = []
     for path in (folder / name for name in names):
         found = diagnosis.findings(perfkit.load(path))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from weakref import ref
 
+import extras
 import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels, profile
@@ -227,6 +228,7 @@ def test_ranks_on_one_clock_are_measured_over_the_time_of_the_run() -> None:
 
 
 def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> None:
+    extras.require("ncu_report")
     run = perfkit.load(profiles / "ncu/MgMap__Hyper-Spec-M__profile.ncu-rep")
     column = "achieved_occupancy_frac"
     assert 1.04715 == pytest.approx(run.launches[column].max(), abs=1e-5)

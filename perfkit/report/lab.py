@@ -24,6 +24,7 @@ from perfkit.format import Shown, coded, printable
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample, title
 from perfkit.report.output import is_same
+from perfkit.report.students import released
 from perfkit.run import Run
 
 FOLDER = Path("perfkit-lab")  # holds a folder per run; earlier versions put the notebooks of one run into it
@@ -74,13 +75,17 @@ def prepare(target: Path | None, profile: Path | None) -> Path:
 
 
 def prepare_course(target: Path | None) -> Path:
-    """Return a folder with copies of the labs; copies there stay. A checkout has the instructors' versions."""
+    """Return a folder with the students' versions of the labs; what is there stays.
+
+    An installation from the source has the instructors' versions, the wheel the students'.
+    """
     place = target or FOLDER / COURSE
     try:
         place.mkdir(parents=True, exist_ok=True)
         for path in sorted((folder() / COURSE).glob("lab*.ipynb")):
             if not os.path.lexists(place / path.name):
-                _write(nbformat.read(path, as_version=4), place / path.name)
+                notebook = released(nbformat.read(path, as_version=4))
+                _write(nbformat.from_dict(notebook), place / path.name)
     except OSError as e:
         raise PerfkitError(f"{place}: the labs cannot be written ({e.strerror}). Choose another --folder.") from e
     return place

@@ -1,8 +1,10 @@
 """Memory access of a launch held against its targets, and the metric table of the performance guide."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
+import extras
 import numpy as np
 import pandas as pd
 import pytest
@@ -85,7 +87,8 @@ def test_what_is_not_measured_says_how() -> None:
 
 @pytest.mark.parametrize("name", ["thedavidchu__speedy_scan__profile", "eschnett__IndexSpaces.jl__profile"])
 def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
-    vendor = pytest.importorskip("ncu_report")
+    extras.require("ncu_report")
+    vendor = importlib.import_module("ncu_report")
     file = profiles / "ncu" / f"{name}.ncu-rep"
     every = [action for of in vendor.load_report(str(file)) for action in of]
     raw = [action.metric_by_name(THREADS).as_double() / 32 for action in every]

@@ -1,30 +1,26 @@
 """A JupyterLab and a browser for tests of what a person sees and does."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import extras
 import pytest
 from browser.lab import Lab, Page
 
 SIZE = {"width": 1400, "height": 1000}
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (perfkit[test])")
+sync_api = pytest.importorskip("playwright.sync_api", reason=extras.reason("playwright"))
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A session of the system's Chromium; nothing is downloaded. CI fails without it.
+    """A session of the system's Chromium; nothing is downloaded.
 
     It ends with its module: as long as it is there, an event loop runs, which tests of other folders would meet.
     """
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not found and os.environ.get("CI") == "true":
-        pytest.fail("no Chromium on PATH: nobody looked at the widgets")
-    if not found:
-        pytest.skip("no Chromium on PATH")
+    found = extras.program("chromium")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
         yield browser.new_context(viewport=SIZE)  # its pages compile JupyterLab once

@@ -4,6 +4,7 @@ import gzip
 import re
 from pathlib import Path
 
+import extras
 import pytest
 from diagnosis.traces import MS, told, view
 from frames import copies, kernels
@@ -42,6 +43,7 @@ def _steps(of: perfkit.Selection) -> dict[str, str]:
 
 @pytest.mark.parametrize("capture", DISPROVED)
 def test_advice_that_the_recording_disproves_is_left_out(capture: str, profiles: Path) -> None:
+    extras.require_reader(capture)
     rule, banned, fact = DISPROVED[capture]
     chosen = perfkit.select(perfkit.load(profiles / capture))
     assert evidence.holds(chosen, fact=fact)
@@ -52,6 +54,7 @@ def test_advice_that_the_recording_disproves_is_left_out(capture: str, profiles:
 
 def test_spilled_registers_are_known_by_the_sectors_of_local_memory(profiles: Path) -> None:
     """135 of 144 M sectors are local memory; a kernel whose counters do not say it is not taken to spill."""
+    extras.require_reader(SPILLING, LATENT)
     for capture, spills in ((SPILLING, True), (LATENT, False)):
         said = _steps(perfkit.select(perfkit.load(profiles / capture)))
         assert spills == ("Allow more registers per thread" in said.get("spills", ""))

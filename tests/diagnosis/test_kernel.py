@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import counted
+import extras
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +52,7 @@ def test_what_a_report_did_not_count(profiles: Path) -> None:
 
     Launch 4 of IndexSpaces works in the tensor pipe for 32 % of its cycles, and only its FP32 operations were counted.
     """
+    extras.require("ncu_report")
     run = perfkit.load(profiles / "ncu" / "flyinglandlord__sglang__profile.ncu-rep")
     lasted = run.launches.set_index("launch")["dur_ns"]
     assert (5, [4]) == (len(lasted), lasted.index[lasted.isna()].tolist())
@@ -77,6 +79,7 @@ def test_what_a_report_did_not_count(profiles: Path) -> None:
 
 def test_a_real_kernel_that_waits_at_barriers(profiles: Path) -> None:
     """speedy_scan, from NVIDIA's own page (two decimals): stalled at the barrier over the sum of all reasons."""
+    extras.require("ncu_report")
     with (profiles / "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv").open(encoding="utf-8") as file:
         (row,) = [row for row in csv.DictReader(file) if row["ID"]]
     reason = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import altair as alt
+import extras
 import pandas as pd
 import pytest
 from golden import freezing, stored
@@ -20,7 +21,7 @@ def test_says_the_same_of_a_run(golden: Golden, request: pytest.FixtureRequest) 
     if golden.folder == "profiles":
         request.getfixturevalue("profiles")
     if golden.name.endswith(".ncu-rep"):
-        pytest.importorskip("ncu_report", reason="NVIDIA's reader of .ncu-rep is an extra")
+        extras.require("ncu_report")
     changed = list(stored.changes(stored.read().get(golden.id, {}), freezing.freeze(golden), golden.id))
     assert not changed, "\n".join([RENEW, *changed])
 

@@ -9,9 +9,9 @@ import re
 import subprocess
 import sys
 from html import unescape
-from importlib.util import find_spec
 from pathlib import Path
 
+import extras
 import nbformat
 import pytest
 from labs.submissions import (
@@ -42,10 +42,8 @@ Course = tuple[Path, dict[str, dict[str, list[float]]]]
 
 @pytest.fixture(scope="module", autouse=True)
 def nbgrader() -> None:
-    """Without nbgrader the tests are skipped, or fail where PERFKIT_REQUIRE_NBGRADER is set."""
-    if find_spec("nbgrader") is None and os.environ.get("PERFKIT_REQUIRE_NBGRADER"):
-        pytest.fail("PERFKIT_REQUIRE_NBGRADER is set and nbgrader is not installed (perfkit[labs])")
-    pytest.importorskip("nbgrader", reason="nbgrader is not installed (perfkit[labs])")
+    """All tests here grade with nbgrader."""
+    extras.require("nbgrader")
 
 
 @pytest.fixture(scope="module")

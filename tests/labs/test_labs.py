@@ -3,6 +3,7 @@
 import ast
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -95,24 +96,74 @@ def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
     assert "HIDDEN" not in text
 
 
-def test_wheel_holds_the_students_versions_alone(tmp_path: Path) -> None:
-    """No solution, hidden test, model answer or judge is in it; test_points_are_for_solutions_alone tries what is."""
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel installs."""
     root = LABS.parents[1]
     if find_spec("hatchling") is None or not (root / "hatch_build.py").is_file():
-        pytest.skip("hatchling, or the source of the package, is missing")
+        pytest.skip("hatchling (pip install 'perfkit[test]'), or the source of the package, is missing")
+    folder = tmp_path_factory.mktemp("wheel")
     build = "from hatchling.build import build_wheel; import sys; build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=root, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as content:
-        names = [name for name in content.namelist() if "/labs/" in name]
-        texts = {Path(name).stem: content.read(name).decode() for name in names}
-    assert {f"perfkit/notebooks/labs/{name}.ipynb" for name in NOTEBOOKS} == set(names)
-    for name, text in texts.items():
-        assert not re.search("SOLUTION|HIDDEN", text)
-        made, own = nbformat.reads(text, as_version=4), read(name)
-        assert [cell.source for cell in made.cells] == [cell.source for cell in released(own).cells]
-        answers = [cell.source for cell in own.cells if kind(cell) == (True, True)]
-        assert not any(answer[:60] in cell.source for answer in answers for cell in made.cells)
+    command = [sys.executable, "-c", build, str(folder)]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    with zipfile.ZipFile(made) as content:
+        content.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def assert_students_version(lab: str, path: Path) -> None:
+    """The file holds a lab as it is released: no solution, no hidden test and no model answer."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.search("SOLUTION|HIDDEN", text)
+    made = nbformat.reads(text, as_version=4)
+    own = read(lab)
+    assert [cell.source for cell in released(own).cells] == [cell.source for cell in made.cells]
+    answers = [cell.source for cell in own.cells if kind(cell) == (True, True)]
+    for answer in answers:
+        assert not any(answer[:60] in cell.source for cell in made.cells)
+
+
+def test_wheel_holds_a_students_version(wheel: Path, lab: str) -> None:
+    assert_students_version(lab, wheel / "perfkit" / "notebooks" / "labs" / f"{lab}.ipynb")
+
+
+def test_wheel_holds_nothing_of_the_instructors(wheel: Path) -> None:
+    """The judge, the page and whatever else stands beside the labs stay with the source."""
+    files = (wheel / "perfkit" / "notebooks" / "labs").iterdir()
+    assert {f"{name}.ipynb" for name in NOTEBOOKS} == {file.name for file in files}
+
+
+@pytest.fixture(scope="session")
+def written_by_the_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `perfkit lab --labs` writes where the wheel is installed."""
+    folder = tmp_path_factory.mktemp("course")
+    code = "import sys; from pathlib import Path; from perfkit.report import lab;"
+    code += "lab.prepare_course(Path(sys.argv[1])); print(lab.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=folder,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(wheel))
+    return folder
+
+
+def test_the_wheel_writes_a_students_version(written_by_the_wheel: Path, lab: str) -> None:
+    assert_students_version(lab, written_by_the_wheel / f"{lab}.ipynb")
+
+
+def test_the_source_writes_a_students_version(tmp_path: Path, lab: str) -> None:
+    assert_students_version(lab, prepare_course(tmp_path) / f"{lab}.ipynb")
+
+
+def test_releasing_a_students_version_changes_nothing(lab: str) -> None:
+    made = released(read(lab))
+    assert made == released(made)
 
 
 def test_command_copies_the_labs_and_keeps_a_students_work(tmp_path: Path) -> None:

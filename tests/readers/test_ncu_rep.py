@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import extras
 import numpy as np
 import pandas as pd
 import pytest
@@ -261,7 +262,7 @@ every_report = pytest.mark.parametrize("name", REPORTS)
 @cache
 def opened(profiles: Path, name: str, form: str) -> Profile:
     if form == "ncu-rep":
-        pytest.importorskip("ncu_report", reason="needs NVIDIA's module: pip install perfkit[ncu]")
+        extras.require("ncu_report")
         return ncu.read(profiles / "ncu" / f"{name}.ncu-rep")
     return ncu.read(profiles / "golden" / "ncu" / f"{name}.{form}")
 

@@ -2,7 +2,6 @@
 
 import html
 import json
-import os
 import platform
 import re
 import shutil
@@ -14,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import extras
 import nbformat
 import pandas as pd
 import pyarrow.parquet as pq
@@ -158,13 +158,6 @@ def test_the_parts_of_a_page() -> None:
         pages([], title="Run")
 
 
-def _browser() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not found and os.environ.get("CI") == "true":
-        pytest.fail("no Chromium on PATH: the report's charts were not drawn")
-    return found or pytest.skip("no Chromium on PATH")
-
-
 def test_a_browser_draws_every_chart_and_runs_no_foreign_script(tmp_path: Path) -> None:
     attack = """<img src="x" onerror="document.title='hacked'"><script>document.title='hacked'</script>"""
     shown = _notebook(_shown({"text/html": attack}), _chart())
@@ -172,7 +165,7 @@ def test_a_browser_draws_every_chart_and_runs_no_foreign_script(tmp_path: Path) 
     (tmp_path / "page.html").write_text(made, encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom"]
     options += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=8000"]
-    command = [_browser(), *options, (tmp_path / "page.html").as_uri()]
+    command = [extras.program("chromium"), *options, (tmp_path / "page.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert 3 == len(console) == sum("Content Security Policy" in line for line in console)  # of the attack

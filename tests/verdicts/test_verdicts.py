@@ -18,6 +18,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import extras
 import pytest
 from diagnosis.complete import complete
 
@@ -78,6 +79,7 @@ def misquoted(text: str, run: perfkit.Selection) -> list[str]:
 @pytest.mark.parametrize("file", [compared(file) for file in FILES])
 def test_perfkit_agrees_with_the_expert(file: Path, profiles: Path) -> None:
     expert = conclusion(file)
+    extras.require_reader(expert["capture"])
     run = perfkit.select(perfkit.load(profiles / expert["capture"]))
     assert [] == differences(expert, run)
     complete(run)

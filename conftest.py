@@ -1,0 +1,64 @@
+"""What pytest leaves out, and what its last lines say of that.
+
+`--remaining` runs only the tests that have not passed in this folder: continuous integration runs all of them in an
+environment without extras and captures, and then the others with both.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import extras
+import pytest
+
+PASSED = "perfkit/passed"  # in pytest's cache: the tests that passed
+collect_ignore = sorted(extras.absent_files())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--remaining`."""
+    text = "run only the tests that did not pass in the last run without this option, or since"
+    parser.addoption("--remaining", action="store_true", help=text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has passed, if `--remaining` says so."""
+    if not config.getoption("remaining"):
+        return
+    passed = _passed(config)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+    items[:] = [item for item in items if item.nodeid not in passed]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """Say last what was not tested, and why: one line for each reason."""
+    yield
+    _remember(config, {report.nodeid for report in terminalreporter.stats.get("passed", [])})
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(_reason(report) for report in reports)
+    for reason, count in reasons.most_common():
+        noun = "test" if count == 1 else "tests"
+        terminalreporter.write_line(f"not tested: {count} {noun}: {reason}")
+    for path, reason in extras.absent_files().items():
+        terminalreporter.write_line(f"not tested: the examples of {path}: {reason}")
+
+
+def _passed(config: pytest.Config) -> set[str]:
+    """Return the names of the tests that passed in this folder."""
+    return set(config.cache.get(PASSED, [])) if config.cache else set()
+
+
+def _remember(config: pytest.Config, passed: set[str]) -> None:
+    """Store the tests that passed; `--remaining` adds them to the earlier ones."""
+    if config.cache is None:
+        return
+    if config.getoption("remaining"):
+        passed = passed | _passed(config)
+    config.cache.set(PASSED, sorted(passed))
+
+
+def _reason(report: Any) -> str:
+    """Return why a test was skipped; the report has file, line and reason."""
+    _, _, text = report.longrepr
+    return str(text).removeprefix("Skipped: ")

@@ -1,0 +1,67 @@
+"""What the tests use where it is installed, and how to get it.
+
+A test that needs an absent part is skipped. It fails where the variable PERFKIT_REQUIRE names the part: continuous
+integration installs everything, and must not skip.
+"""
+
+import os
+import shutil
+from importlib.util import find_spec
+from typing import NoReturn
+
+import pytest
+
+CAPTURES = "set PERFKIT_PROFILES to a folder of real captures"
+# Each part with how to get it.
+REMEDIES = {
+    "chromium": "apt-get install chromium",
+    "distributed": "pip install 'perfkit[dask]'",
+    "nbgrader": "pip install 'perfkit[labs]'",
+    "ncu_report": "pip install 'perfkit[ncu]'",
+    "playwright": "pip install 'perfkit[test]'",
+    "prometheus": "apt-get install prometheus",
+    "torch": "pip install 'perfkit[torch]'",
+}
+PROGRAMS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "prometheus": ("prometheus",),
+}
+# The only files of the package that cannot be imported without an extra, each with the module that it needs.
+NEEDED = {"perfkit/workloads/models.py": "torch"}
+
+
+def reason(name: str) -> str:
+    """Return why a test without this part is skipped, and how to get the part."""
+    return f"{name} is not installed ({REMEDIES[name]})"
+
+
+def require(module: str) -> None:
+    """Skip the test unless this module is installed."""
+    if not find_spec(module):
+        _absent(module)
+
+
+def require_reader(*captures: str) -> None:
+    """Skip the test unless these captures can be read here: NVIDIA's module reads `.ncu-rep`."""
+    if any(capture.endswith(".ncu-rep") for capture in captures):
+        require("ncu_report")
+
+
+def program(name: str) -> str:
+    """Return the path of a program; without it the test is skipped."""
+    paths = [shutil.which(each) for each in PROGRAMS[name]]
+    installed = [path for path in paths if path]
+    if not installed:
+        _absent(name)
+    return installed[0]
+
+
+def absent_files() -> dict[str, str]:
+    """Return the files of the package that cannot be imported here, each with the reason."""
+    return {path: reason(module) for path, module in NEEDED.items() if not find_spec(module)}
+
+
+def _absent(name: str) -> NoReturn:
+    if name in os.environ.get("PERFKIT_REQUIRE", "").split():
+        pytest.fail(reason(name))
+    pytest.skip(reason(name))
