@@ -199,7 +199,7 @@ def inspect(path: Path, as_json: bool) -> None:
                 "kind": kind(p.reader),
                 **{
                     k: p.capture[k].astype(object).where(p.capture[k].notna(), None).iloc[0]
-                    for k in ("tool", "tool_version", "dur_ns")
+                    for k in ("tool", "tool_version", "dur_ns", "traced", "sampled", "platform")
                 },
                 "rows": {name.lower(): len(p.table(name)) for name in p.loaders},
             }
@@ -219,6 +219,8 @@ def _described(content: dict[str, Any]) -> str:
     for profile in content["profiles"]:
         lasted = f", {duration(profile['dur_ns'])}" if profile["dur_ns"] else ""
         lines += [f"{profile['path']}", f"  {profile['tool']} {profile['tool_version']}".rstrip() + lasted]
+        asked = [f"{key}: {profile[key]}" for key in ("traced", "sampled", "platform") if profile[key]]
+        lines += [f"  {printable('; '.join(asked), 200)}"] * bool(asked)
         lines += [f"  {rows:>12,} {name.replace('_', ' ')}" for name, rows in profile["rows"].items()]
     lines += ["GPUs: " + (", ".join(printable(d, 80) for d in content["devices"]) or "not recorded")]
     lines += [f"missing: {m['what']}\n         record with: {m['record']}" for m in content["missing"]]

@@ -47,6 +47,7 @@ FIXED_BYTES = 250 << 20  # of a worker: Python and its libraries
 PER_BYTE, PER_PACKED_BYTE = 2, 40  # memory per byte of a file: measured 1 and 20 on traces
 REDUCED = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS")  # tables that `ranks.reduced` takes
 TIMES = ["rank", "name", "start_ns", "dur_ns"]  # all that it takes of the last two
+ASKED = ("traced", "sampled", "platform")  # columns of CAPTURE
 TRACES = (".json", ".json.gz", ".sqlite", ".nsys-rep")
 
 
@@ -67,6 +68,7 @@ class Manifest(msgspec.Struct):
     doubts: dict[str, list[str]]
     missing: list[dict[str, str]]
     notes: list[str]
+    asked: dict[str, str] = {}  # columns of CAPTURE
 
 
 class Refusal(msgspec.Struct):
@@ -258,6 +260,7 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     stated["rank"] = task.rank if profile.rank is None else profile.rank
     stated |= {"path": cache.shown(source.path), "reader": task.reader, "state": source.state, "node": profile.node}
     stated["world_size"] = profile.world_size
+    stated["asked"] = {name: str(capture[name]) for name in ASKED}
     missing = [asdict(one) for one in profile.missing]
     manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
     source.check()
@@ -305,7 +308,9 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
             reader(stored.reader)  # LookupError if it is not installed any more
             loaders = {t: _Stored(folder, t, stored.doubts.get(t, ())) for t in stored.tables if t in TABLES}
             file = Path(stored.path)
-            capture = capture_table(file, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
+            told = (stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
+            asked = {name: stored.asked.get(name, "") for name in ASKED}
+            capture = capture_table(file, *told).assign(**asked).astype(dict.fromkeys(ASKED, "string"))
             missing = tuple(Missing(**one) for one in stored.missing)
             header = (stored.rank, stored.node, stored.world_size)
             profiles.append(Profile(stored.reader, file, capture, loaders, missing, tuple(stored.notes), *header))

@@ -119,6 +119,27 @@ def capture_table(
     return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
 
 
+# What the names of CUPTI's and Nsight Systems' overheads contain, and the kind in OVERHEAD that they are.
+OVERHEADS = {
+    "flush": "flush",
+    "dlopen": "loading",  # the program's own loading of libraries
+    "dlclose": "loading",
+    "function loading": "loading",
+    "module loading": "loading",
+    "compiler": "compiling",
+    "buffer full": "queue_full",
+}
+
+
+def overhead_kind(name: str) -> str:
+    """Return the kind of overhead that a name tells; empty if it tells none.
+
+    >>> overhead_kind("CUPTI: Buffer flush"), overhead_kind("Lazy Function Loading"), overhead_kind("TLS allocation")
+    ('flush', 'loading', '')
+    """
+    return next((kind for word, kind in OVERHEADS.items() if word in name.casefold()), "")
+
+
 def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
     """Return DEVICES of `count` GPUs: what the columns do not say is missing."""
     unknown = pd.array([None] * count, dtype="Int64")

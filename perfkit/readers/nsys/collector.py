@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
-from perfkit.readers.text import category
+from perfkit.readers.text import category, overhead_kind
 
 OWN, OF_CUDA = "PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"
 OVERHEAD_COLUMNS = ("start", "end", "globalTid", "nameId", "correlationId", "overheadType")
 KINDS = ("profiler", "flush", "loading", "compiling", "queue_full", "other")
-# What overheadType means since schema 3.24; before, names tell.
-TYPES = {0: "profiler", 1: "profiler", 2: "compiling", 3: "flush", 4: "profiler", 5: "profiler"}
+# What overheadType means since schema 3.24; before it was not recorded (-1), and names tell.
+TYPES = {-1: "profiler", 0: "profiler", 1: "profiler", 2: "compiling", 3: "flush", 4: "profiler", 5: "profiler"}
 TYPES |= {6: "loading", 7: "loading", 8: "queue_full"}
 MESSAGES = "DIAGNOSTIC_EVENT"
 SEVERITIES = {1: "info", 2: "warning", 3: "error", 4: "info"}  # 4 is verbose
@@ -64,22 +64,11 @@ def _overhead(source: sources.Source, table: str) -> sources.Columns:
 def _kinds(types: sources.Int, codes: sources.Int, labels: list[str]) -> sources.Int:
     """Return the place in KINDS of each row: by its name where that tells, else by its type."""
     by_type = np.full(len(types), KINDS.index("other"), np.int64)
-    by_type[types == -1] = KINDS.index("profiler")
     for number, kind in TYPES.items():
         by_type[types == number] = KINDS.index(kind)
-    by_name = np.array([_kind(label) for label in labels], np.int64)[codes]
+    told = [overhead_kind(label) for label in labels]
+    by_name = np.array([KINDS.index(kind) if kind else -1 for kind in told], np.int64)[codes]
     return np.where(by_name >= 0, by_name, by_type)
-
-
-def _kind(name: str) -> int:
-    """Return the place in KINDS that a name tells, -1 where it tells none.
-
-    >>> _kind("dlopen(libm.so)"), _kind("CUPTI: Buffer flush"), _kind("TLS allocation")
-    (2, 1, -1)
-    """
-    if name.startswith(("dlopen", "dlclose")):  # the program's own loading of libraries
-        return KINDS.index("loading")
-    return KINDS.index("flush") if "flush" in name.casefold() else -1
 
 
 def diagnostics(source: sources.Source) -> pd.DataFrame:

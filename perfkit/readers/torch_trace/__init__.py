@@ -50,7 +50,7 @@ class Reading:
             raise ReadError(
                 f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or record it again."
             ) from e
-        self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
+        self.extents = self._extents()
         if not self.extents and not self.source.finished:
             raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
         if self.last - self.first > TEN_YEARS:
@@ -60,7 +60,13 @@ class Reading:
                 spans.limit(usual - TEN_YEARS, usual + TEN_YEARS)
                 self.misdated += spans.misdated
             self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
-            self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
+            self.extents = self._extents()
+
+    def _extents(self) -> list[tuple[int, int]]:
+        """Return the first start and last end of each table: the program's, not those of the profiler's own time."""
+        recorded = {table: spans for table, spans in self.spans.items() if len(spans)}
+        of_program = [spans for table, spans in recorded.items() if table != "OVERHEAD"]
+        return [spans.extent() for spans in of_program or recorded.values()]
 
     def _add(self, table: str, events: list[Any]) -> None:
         if table == "OPS":
@@ -108,7 +114,7 @@ KEY = re.compile(rb'"([^"\\]*)"\s*:')
 HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
-VERSION = 2
+VERSION = 3
 ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
 WALL_CLOCK = 10**18  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
@@ -142,7 +148,13 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     spans = {table: some for table, some in reading.spans.items() if len(some) and table != "PYTHON_CALLS"}
     columns = {table: recorded.joined(reading.first) for table, recorded in spans.items()}
     frames = {"DEVICES": tables.devices(reading.header)}
-    for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
+    of_threads = {
+        "API_CALLS": tables.api_calls,
+        "OPS": tables.ops,
+        "RANGES": tables.ranges,
+        "OVERHEAD": tables.overhead,
+    }
+    for table, make in of_threads.items():
         if table in spans:
             frames[table] = make(spans[table], columns.pop(table))
     # The process that launched the GPU's work, which GPU events do not name; -1 if there are several.

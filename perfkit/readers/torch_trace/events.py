@@ -155,9 +155,10 @@ FORMS: dict[str, tuple[str, type]] = {
     **dict.fromkeys(("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"), ("COPIES", Copy)),
     "user_annotation": ("RANGES", Event),
     "python_function": ("PYTHON_CALLS", Event),
+    **dict.fromkeys(("overhead", "Overhead"), ("OVERHEAD", Event)),
 }
-# Links between events, the profiler's own window and cost, and what is repeated on the GPU's streams and is no work.
-IGNORED = ("ac2g", "fwdbwd", "async", "async_gpu", "Trace", "overhead", "gpu_user_annotation", "cuda_sync")
+# Links between events, the profiler's own window, and what is repeated on the GPU's streams and is no work.
+IGNORED = ("ac2g", "fwdbwd", "async", "async_gpu", "Trace", "gpu_user_annotation", "cuda_sync")
 MEMORY = "[memory]"
 KINDS = FORMS | {"cpu_instant_event": ("SAMPLES", Memory)} | dict.fromkeys(IGNORED, ("", Ignored))
 # A decoder chooses the form of an event by its category.

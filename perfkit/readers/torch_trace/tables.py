@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names, tables
-from perfkit.readers.text import category, csv_rows, devices_table, nullable
+from perfkit.readers.text import category, csv_rows, devices_table, nullable, overhead_kind
 from perfkit.readers.torch_trace import events as forms
 from perfkit.readers.torch_trace.events import Columns, Int, Spans, arguments, ids, integers, nesting, quantities
 from perfkit.readers.torch_trace.stream import AMD_WARP, Header
@@ -145,6 +145,21 @@ def python_calls(spans: Spans, zero: int) -> pd.DataFrame:
     taken = {name: values[nested.order] for name, values in columns.items()}
     names = category(taken["name"], spans.values("name"))
     return tables.PYTHON_CALLS.make(_frame(taken, name=names, depth=nested.depth))
+
+
+def overhead(spans: Spans, columns: Columns) -> pd.DataFrame:
+    """Return OVERHEAD: the time of CUPTI, which Kineto gives no process and no thread."""
+    listed = spans.values("name")
+    kinds = [overhead_kind(name) or "profiler" for name in listed]
+    thread = np.where(columns["process"] < 0, np.int64(-1), columns["thread"])
+    return tables.OVERHEAD.make(
+        _frame(
+            {**columns, "thread": thread},
+            kind=category(columns["name"], kinds),
+            name=category(columns["name"], listed),
+            correlation=np.full(len(thread), -1, np.int64),
+        )
+    )
 
 
 def _times(columns: Columns) -> tuple[Int, Int, Int, Int]:
