@@ -8,11 +8,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.bench import analyses, commands, explorer, formats, nsys
+from tests.bench import analyses, beside, commands, explorer, formats, nsys
 from tests.bench.table import README_HEAD, Row, kept, markdown, readme
 
 BENCHMARKS = {
     "nsys": nsys.rows,
+    "beside": beside.rows,
     "launches": nsys.launch_rows,
     "analyses": analyses.rows,
     "lanes": analyses.lane_rows,

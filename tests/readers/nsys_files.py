@@ -30,11 +30,13 @@ MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYSTEM = "OSRT_API"
+WAIT = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 NVTX = "NVTX_EVENTS"
 
 HOST = 1 << 48  # upper bits of global ids: host and virtual machine
+NONE = 2**32 - 1  # no stream, no event
 PUSH_POP, START_END, MARK, DOMAIN = 59, 60, 34, 75
-IDS = ("demangledName", "shortName", "mangledName", "nameId", "textId")  # columns of StringIds ids
+IDS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "symbol", "module")  # columns of StringIds ids
 UNSIGNED = ("globalPid", "globalTid", "streamId", "typeId", "graphNodeId", "bytes", "copyKind", "domainId", *IDS[:4])
 
 
@@ -89,6 +91,53 @@ def sample(time: int, value: int, metric: int = 1, kind: int = HOST, **changes: 
 
 def metric(name: str, number: int = 1, kind: int = HOST) -> Row:
     return {"typeId": kind, "sourceId": 1, "typeName": "set", "metricId": number, "metricName": name}
+
+
+def cpu_sample(number: int, time: int, pid: int = 1, tid: int = 1, cpu: int | None = 3) -> Row:
+    made = {"threadState": 1, "globalTid": process(pid) | tid, "cpuCycles": 1}
+    return {"id": number, "start": time, "cpu": cpu, **made}
+
+
+def chain(number: int, *frames: tuple[str, str] | str, unresolved: tuple[int, ...] = ()) -> list[Row]:
+    """The frames of a call chain from the innermost, each a function and its module, or a marker alone."""
+    rows = []
+    for depth, frame in enumerate(frames):
+        symbol, module = (frame, frame) if isinstance(frame, str) else frame
+        flag = 1 if depth in unresolved else None  # NULL means 0
+        rows.append({"id": number, "symbol": symbol, "module": module, "unresolved": flag, "stackDepth": depth})
+    return rows
+
+
+def switch(time: int, on: int, pid: int = 1, tid: int = 1, cpu: int = 3, state: int = 0) -> Row:
+    made = {"globalTid": process(pid) | tid, "threadState": state, "threadBlock": None}
+    return {"start": time, "cpu": cpu, "isSchedIn": on, **made}
+
+
+def wait(start: int, end: int, correlation: int, pid: int = 1, **changes: Any) -> Row:
+    made = {"deviceId": 0, "contextId": 1, "streamId": NONE, "correlationId": correlation, "globalPid": process(pid)}
+    return {"start": start, "end": end, **made, "syncType": 9, "eventId": NONE, "eventSyncId": NONE, **changes}
+
+
+def overhead(start: int, end: int, name: str, pid: int = 1, tid: int = 1, **changes: Any) -> Row:
+    return {"start": start, "end": end, "globalTid": process(pid) | tid, "nameId": name, **changes}
+
+
+def message(time: int, severity: int, text: str | None, **changes: Any) -> Row:
+    made = {"timestampType": 1, "source": 2, "severity": severity, "text": text, "globalPid": process(1)}
+    return {"timestamp": time, **made, **changes}
+
+
+def allocation(time: int, size: int, kind: int = 2, operation: int = 0, **changes: Any) -> Row:
+    ids = {"globalPid": process(1), "deviceId": 0, "contextId": 1, "correlationId": 0}
+    made = {"address": 4096, "pc": 0, "bytes": size, "memKind": kind, "memoryOperationType": operation, "name": None}
+    return {"start": time, **ids, **made, **changes}
+
+
+def asked(*traces: str, **options: str) -> Tables:
+    """What the recording was asked for: traces, and options whose names have a colon for each two underscores."""
+    rows = [{"name": "CAPTURE_EVENT_TYPE", "value": trace} for trace in traces]
+    rows += [{"name": name.replace("__", ":"), "value": value} for name, value in options.items()]
+    return {"META_DATA_CAPTURE": rows}
 
 
 def session(version: str = "2024.2.3.38", t0: int = 1_700_000_000 * 10**9, duration: int = 10**6) -> Tables:

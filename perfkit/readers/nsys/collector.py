@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
@@ -35,7 +36,7 @@ def overhead(source: sources.Source) -> pd.DataFrame:
     parts = [_overhead(source, table) for table in (OWN, OF_CUDA) if source.has_rows(table)]
     if not parts:
         return tables.OVERHEAD.empty()
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = parts[0] if len(parts) == 1 else {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
     codes, labels = sources.texts(source, columns.pop("name"))
     kinds = _kinds(columns.pop("type"), codes, labels)
     frame = pd.DataFrame({"rank": np.zeros(len(codes), np.int32), **columns}, copy=False)
@@ -47,13 +48,12 @@ def overhead(source: sources.Source) -> pd.DataFrame:
 def _overhead(source: sources.Source, table: str) -> sources.Columns:
     def part(rows: pa.Table) -> sources.Columns:
         tid = sources.ints(rows, "globalTid")
-        correlation = sources.ints(rows, "correlationId")
         return {
             **sources.interval(rows),
             "process": sources.process_of(tid),
             "thread": sources.thread_of(tid),
             "name": sources.ints(rows, "nameId"),
-            "correlation": np.where(correlation == 0, np.int64(-1), correlation),
+            "correlation": sources.correlation(rows),
             "type": sources.ints(rows, "overheadType"),
         }
 
@@ -61,14 +61,16 @@ def _overhead(source: sources.Source, table: str) -> sources.Columns:
     return source.stacked(table, OVERHEAD_COLUMNS, part)
 
 
-def _kinds(types: sources.Int, codes: sources.Int, labels: list[str]) -> sources.Int:
+def _kinds(types: sources.Int, codes: NDArray[Any], labels: list[str]) -> NDArray[np.int8]:
     """Return the place in KINDS of each row: by its name where that tells, else by its type."""
-    by_type = np.full(len(types), KINDS.index("other"), np.int64)
-    for number, kind in TYPES.items():
-        by_type[types == number] = KINDS.index(kind)
+    least, most = min(TYPES), max(TYPES)
+    kinds = [TYPES.get(number, "other") for number in range(least, most + 2)]  # the last is of all other numbers
+    places = np.where((types < least) | (types > most), most + 1, types) - least
+    by_type = np.array([KINDS.index(kind) for kind in kinds], np.int8)[places]
     told = [overhead_kind(label) for label in labels]
-    by_name = np.array([KINDS.index(kind) if kind else -1 for kind in told], np.int64)[codes]
-    return np.where(by_name >= 0, by_name, by_type)
+    by_name = np.array([KINDS.index(kind) if kind else -1 for kind in told], np.int8)[codes]
+    places_of_rows: NDArray[np.int8] = np.where(by_name >= 0, by_name, by_type)
+    return places_of_rows
 
 
 def diagnostics(source: sources.Source) -> pd.DataFrame:

@@ -201,6 +201,14 @@ def in_32_bits(numbers: Int) -> Int:
     return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
 
 
+def correlation(part: pa.Table) -> Int:
+    """Return the numbers that calls share with what they started, -1 for the 0 of what no call started."""
+    numbers = ints(part, "correlationId")
+    numbers = numbers if numbers.flags.writeable else numbers.copy()
+    numbers[numbers == 0] = -1
+    return numbers
+
+
 def absent(part: pa.Table, name: str) -> NDArray[np.bool_]:
     """Return where a column is null or not recorded at all."""
     if name not in part.column_names:

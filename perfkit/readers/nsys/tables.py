@@ -227,7 +227,6 @@ def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
 
     def part(rows: pa.Table) -> sources.Columns:
         process = sources.process_of(sources.ints(rows, "globalPid"))
-        correlation = sources.ints(rows, "correlationId")
         return {
             "time_ns": sources.ints(rows, "start", sources.NEVER),
             "process": process,
@@ -236,7 +235,7 @@ def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
             "address": sources.ints(rows, "address"),
             "memory": sources.ints(rows, "memKind"),
             "operation": sources.ints(rows, "memoryOperationType"),
-            "correlation": np.where(correlation == 0, np.int64(-1), correlation),
+            "correlation": sources.correlation(rows),
         }
 
     sources.require(source, MEMORY_EVENT, ("start", "bytes", "memoryOperationType"))
@@ -244,14 +243,14 @@ def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     address = columns.pop("address")
     operation = columns.pop("operation")
     is_known = (operation >= 0) & (operation < len(OPERATIONS))
-    named = source.text(MEMORY_EVENT, "name") or [None] * len(address)
-    if len(named) != len(address):
+    named = source.text(MEMORY_EVENT, "name")
+    if named and len(named) != len(address):
         raise source.damage(MEMORY_EVENT, f"{MEMORY_EVENT} has {len(address)} rows and {len(named)} names")
     frame = pd.DataFrame({"rank": np.zeros(len(address), "int32"), **columns}, copy=False)
     frame["address"] = nullable(address, address < 0)  # -1: not recorded; others do not fit
     frame["memory"] = _memory(columns["memory"])
     frame["operation"] = category(np.where(is_known, operation, -1), OPERATIONS)
-    frame["name"] = pd.Categorical(named)
+    frame["name"] = pd.Categorical(named) if named else category(np.full(len(address), -1), [])
     return tables.MEMORY_EVENTS.make(frame)
 
 
