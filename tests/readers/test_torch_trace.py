@@ -312,13 +312,29 @@ def test_times_and_clocks(tmp_path: Path) -> None:
         assert [("PyTorch profiler", version)] == rows(capture, "tool", "tool_version")
 
 
+@pytest.mark.parametrize("category", ["overhead", "Overhead"])
+def test_overhead_of_cupti_is_read(category: str, tmp_path: Path) -> None:
+    kinds = {"Command Buffer Full": "queue_full", "Lazy Function Loading": "loading", "Resource": "profiler"}
+    took = [made.event(category, name, 5 + i, 2, pid=-1, tid=0) for i, name in enumerate(kinds)]
+    frame = made.read(tmp_path, made.op("a", 5, 20), *took).table("OVERHEAD")
+    assert [*kinds.values()] == frame["kind"].tolist()
+    assert [(-1, -1, 0, 2000), (-1, -1, 1000, 2000)] == rows(frame, "process", "thread", "start_ns", "dur_ns")[:2]
+
+
+def test_a_trace_begins_with_the_program_and_not_with_cupti(tmp_path: Path) -> None:
+    found = made.read(tmp_path, made.op("a", 50, 10), made.event("overhead", "Resource", 20, 90))
+    assert [0] == found.table("OPS")["start_ns"].tolist()
+    assert [-30_000] == found.table("OVERHEAD")["start_ns"].tolist()
+    assert [10_000] == found.capture["dur_ns"].tolist()
+
+
 def test_what_no_table_holds_or_is_missing(tmp_path: Path) -> None:
     # A communicator's id of 64 bits; a correlation of 64 bits is none.
     found = made.read(tmp_path, made.op("a", 1, 1, **{"Comms Id": 2**64 - 9}), made.kernel("k", 1, 1, 2**64 - 1))
     assert 1 == len(found.table("OPS"))
     assert [-1] == found.table("KERNELS")["correlation"].tolist()
     # Counters of CUPTI are left out with a note; the profiler's own spans and waits without one.
-    others = ("cuda_profiler_range", "cuda_profiler_range", "mtia_runtime", "Trace", "overhead", "gpu_user_annotation")
+    others = ("cuda_profiler_range", "cuda_profiler_range", "mtia_runtime", "Trace", "gpu_user_annotation")
     found = made.read(tmp_path, made.op("a", 9, 1), *(made.event(cat, "x", 1, 1) for cat in others))
     assert any("left out (2 cuda_profiler_range, 1 mtia_runtime)" in note for note in found.notes)
     assert 1000 == found.capture["dur_ns"].iloc[0]
