@@ -97,8 +97,7 @@ class Selection:
     def _on_ranks(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["rank"].isin(self.ranks)] if self.ranks else frame
 
-    def on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a table with rank and gpu that are of the chosen GPUs."""
+    def _on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
         kept = self._on_ranks(frame)
         return kept[kept["gpu"].isin(self.gpus)] if self.gpus else kept
 
@@ -108,9 +107,9 @@ class Selection:
         keys = [pd.MultiIndex.from_frame(f[["rank", "launch"]]) for f in (frame, self.launches)]
         return frame[keys[0].isin(keys[1])]
 
-    copies = _part(on_gpus, "COPIES", "of the chosen GPUs")
-    samples = _part(on_gpus, "SAMPLES", "of the chosen GPUs")
-    collectives = _part(on_gpus, "COLLECTIVES", "of the chosen GPUs")
+    copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
+    samples = _part(_on_gpus, "SAMPLES", "of the chosen GPUs")
+    collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
     api_calls = _part(_on_ranks, "API_CALLS", "of all processes of the chosen ranks: a thread may launch on any GPU")
     os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
     stacks = _part(_on_ranks, "STACKS", "of all threads of the chosen ranks")
@@ -119,7 +118,7 @@ class Selection:
     waits = _part(_on_ranks, "WAITS", "of all GPUs of the chosen ranks: a stream of one waits for events of another")
     overhead = _part(_on_ranks, "OVERHEAD", "of all threads of the chosen ranks")
     diagnostics = _part(_on_ranks, "DIAGNOSTICS", "of all processes of the chosen ranks")
-    memory_events = _part(on_gpus, "MEMORY_EVENTS", "of the chosen GPUs")
+    memory_events = _part(_on_gpus, "MEMORY_EVENTS", "of the chosen GPUs")
     ops = _part(_on_ranks, "OPS", "of all threads of the chosen ranks")
     python_calls = _part(_on_ranks, "PYTHON_CALLS", "of all threads of the chosen ranks")
     ranges = _part(_on_ranks, "RANGES", "of all threads of the chosen ranks")
@@ -142,7 +141,7 @@ class Selection:
     @cached_property
     def all_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs."""
-        return self.on_gpus(self.run.kernels)
+        return self._on_gpus(self.run.kernels)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -158,7 +157,7 @@ class Selection:
     @cached_property
     def launches(self) -> pd.DataFrame:
         """LAUNCHES of the chosen GPUs whose name was chosen, without the shares above 1 that a tool may write."""
-        launches = self.on_gpus(self.run.launches)
+        launches = self._on_gpus(self.run.launches)
         bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
         above = {name: launches[name] > most for name, most in bounds.items()}
         every = launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})
@@ -168,9 +167,9 @@ class Selection:
     def devices(self) -> pd.DataFrame:
         """DEVICES that were chosen, or that ran something when none was chosen."""
         used = reaches(self.run)[["rank", "gpu"]]
-        active = self.run.devices.merge(self.on_gpus(used), on=["rank", "gpu"])
+        active = self.run.devices.merge(self._on_gpus(used), on=["rank", "gpu"])
         # AMD's kernels name their GPU by another number than the list of devices.
-        return active if len(active) else self.on_gpus(self.run.devices)
+        return active if len(active) else self._on_gpus(self.run.devices)
 
     @cached_property
     def framework(self) -> Selection:
@@ -240,7 +239,7 @@ def check_recorded(chosen: Selection) -> None:
 
     A window between two operations is none of these: there the recording says that the GPUs were idle.
     """
-    worked = chosen.on_gpus(reaches(chosen.run)) if chosen.window else pd.DataFrame()
+    worked = chosen._on_gpus(reaches(chosen.run)) if chosen.window else pd.DataFrame()
     if chosen.window is None or worked.empty:
         return
     start, end = chosen.window

@@ -232,7 +232,8 @@ def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFra
     short = end - returned < KERNEL_WAIT_NS
     begin, finish = np.maximum(start, first), np.minimum(end, last)
     called, returned = np.clip(called, begin, finish), np.clip(returned, begin, finish)
-    columns = {"start_ns": begin, "dur_ns": finish - begin}
+    columns: dict[str, Any] = {str(name): gaps[name].array for name in gaps}
+    columns |= {"start_ns": begin, "dur_ns": finish - begin}
     columns |= {"before_ns": called - begin, "inside_ns": returned - called}
     known = beyond[~gaps["cause"].iloc[beyond].isin(["unattributed", "edge"]).to_numpy()]
     whole = gaps.iloc[known]
@@ -247,7 +248,7 @@ def cut_off(gaps: pd.DataFrame, first: Int, last: Int, host: Host) -> pd.DataFra
     for name, values in zip(PARTS, parts, strict=True):
         columns[name] = gaps[name].to_numpy(copy=True)
         columns[name][known] = values
-    return gaps.assign(**columns)
+    return pd.DataFrame(columns, copy=False)
 
 
 def _explained(

@@ -9,6 +9,7 @@ API_CALLS. No call launches a page of unified memory that the driver moves: the 
 is taken to touch it. The causes are those of `perfkit.analysis.causes`.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +92,11 @@ def idle_gaps(
     first, last = spans(tables, groups, len(index), window)
     start, end = (np.concatenate(times) for times in zip(*(ends(t) for t in tables), strict=True))
     operations = [np.arange(len(start)), np.concatenate(groups), start, end]  # row in the tables laid end to end
-    reach = _reach(operations, first, last)
+    if window is not None and not isinstance(window, Mapping):
+        reach = _reach(operations, first, last)
+    else:
+        none = np.zeros(len(first), bool)
+        reach = _Reach(first, last, none, none)
     operations = _within(operations, reach)
     gaps = (_between if len(api_calls) else _free)(operations, reach.first, reach.last)
     gaps = _long(gaps, first, last, max(at_least_ns, 1))

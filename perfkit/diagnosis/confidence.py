@@ -225,7 +225,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     impossible = [why] if why and any(f.source.startswith(timeline.KERNEL_TIMES) for f in finding.evidence) else []
     impossible += [few] if (few := timeline.too_few(view)) else []
     against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
-    is_indirect = bool(rule.indirect) or _uncounted(known, finding)
+    is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
     if any(why.startswith((SLOWER, BLOCKED)) for why in against):
         finding = replace(finding, severity="medium" if finding.severity == "high" else "low")
@@ -240,7 +240,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     ):  # a mean that may be true of none of them
         title = f"On average over {gpus.text} GPUs: {title}"
     finding = replace(finding, title=title, evidence=evidence, confidence=level, against=against, advice=in_order)
-    return replace(finding, next=commands(view, rule.next))
+    return replace(finding, next=commands(view, finding.next or rule.next))
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:

@@ -210,6 +210,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "timeline": lambda view: len(view.all_kernels) > 0,
     "operators": lambda view: len(view.framework.ops) > 0,
     "ranges": lambda view: len(view.ranges) > 0,
+    "stacks": lambda view: len(view.stacks) > 0,
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes as analysis_causes
-from perfkit.analysis import communication, gaps, host, memory, steps, timeline
+from perfkit.analysis import communication, gaps, host, memory, owners, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, kept
@@ -307,6 +307,27 @@ def every_gap(view: Selection) -> pd.DataFrame:
     """Return `gaps.idle_gaps` of a selection."""
     operations = (view.all_kernels, view.copies, view.api_calls)
     return gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+
+
+@kept
+def owned(view: Selection) -> pd.DataFrame:
+    """Return `owners.owned` of `every_gap`: who owns each moment of idle time."""
+    return owners_of(view, every_gap(view))
+
+
+def owners_of(view: Selection, found: pd.DataFrame) -> pd.DataFrame:
+    """Return `owners.owned` of gaps that were found in a selection."""
+    return owners.owned(
+        found,
+        api_calls=view.api_calls,
+        ranges=view.ranges,
+        os_calls=view.os_calls,
+        stacks=view.stacks,
+        frames=view.frames,
+        schedule=view.schedule,
+        overhead=view.overhead,
+        python_calls=view.python_calls if view.framework is view else None,
+    )
 
 
 def idle_by_cause(view: Selection) -> pd.DataFrame:

@@ -16,10 +16,12 @@ import pandas as pd
 from perfkit import analysis, charts, diagnosis
 from perfkit import run as perfkit_run
 from perfkit.analysis.intervals import cut
+from perfkit.analysis.owners import in_words
 from perfkit.analysis.ownership import Owners
 from perfkit.charts.icicle import OWNED
 from perfkit.charts.theme import CAUSE_NAMES, DETAIL_NAMES
 from perfkit.diagnosis import machine as diagnosis_machine
+from perfkit.diagnosis.timeline import owners_of
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
 from perfkit.readers.nvidia_smi.fields import QUERY
@@ -80,7 +82,7 @@ OWNERS = {
     "line": ("Python functions", "PYTHON_CALLS", True),
 }
 _OWNERS: WeakKeyDictionary[Run, dict[str, live.Later[Owners]]] = WeakKeyDictionary()
-GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "api", "range"]
+GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "owner", "api", "range"]
 COPY_COLUMNS = ["direction", "src_memory", "dst_memory", "count", "bytes", "total_ns", "bytes_per_s", "median_bytes"]
 CEILINGS = "Peaks of the GPU by its data sheet, and as measured (--peaks)"
 PLATEAU = ["operation", "ranks", "placement", "largest_bytes", "bus_bytes_per_s", "growth_frac"]
@@ -362,8 +364,14 @@ def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part
     longest = analysis.gaps.longest(gaps, charts.tables.MOST)
     of_cause, of_detail = longest["cause"].astype("string"), longest["detail"].astype("string")
     longest = longest.assign(cause=of_detail.map(DETAIL_NAMES).fillna(of_cause.map(CAUSE_NAMES)))
-    caption = "Idle gaps, the longest first, and the range and call they fall in"
-    table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(gaps))
+    caption = "Idle gaps, the longest first, who kept the GPU idle, and the range and call they fall in"
+    columns = GAP_COLUMNS
+    if len(view.run.kernels) <= live.MANY:
+        of_gaps = in_words(owners_of(view, gaps))
+        longest = longest.assign(owner=of_gaps.reindex(longest.index).to_numpy())
+    else:  # the answer would take longer than a person waits
+        columns = [name for name in GAP_COLUMNS if name != "owner"]
+    table = charts.tables.searchable(longest, columns=columns, caption=caption, total=len(gaps))
     return [causes, charts.timeline.histogram(analysis.gaps.histogram(gaps)), table]
 
 

@@ -377,7 +377,8 @@ class Idle:
         before = np.append(self._gaps["before_ns"].to_numpy(), 0)[row]
         columns["before_ns"] = np.where(row < 0, gaps.end - gaps.start, before)
         places = self._devices.take(gaps.device).reset_index(drop=True)
-        whole = places.assign(**columns)[[*GAPS.column_names]]
+        columns |= {str(name): places[name].array for name in places}
+        whole = pd.DataFrame({name: columns[name] for name in GAPS.column_names}, copy=False)
         return cut_off(whole, first[gaps.device], last[gaps.device], self._host)
 
 
