@@ -140,13 +140,7 @@ def loop_twice(recording: Recording) -> Recording:
     under way at one of its ends, and the profiler's own steps whole. What encloses it lasts longer;
     what comes after it moves.
     """
-    work = operations(recording)
-    since, until = int(work["launched_ns"].min()), int(stops(work).max())
-    steps = recording.table("RANGES")
-    steps = steps[(steps["kind"] == "step") & (starts(steps) < until) & (stops(steps) > since)]
-    since = int(starts(steps).min(initial=since))
-    until = int(stops(steps).max(initial=until))
-    since, until = _whole(recording, since, until)
+    since, until = loop(recording)
     period = until - since
     longer = inserted(recording, np.array([until]), np.array([period]))
     called = [table["correlation"] for table in recording.tables.values() if "correlation" in table]
@@ -157,6 +151,17 @@ def loop_twice(recording: Recording) -> Recording:
         again = again.assign(**_other_calls(again, correlations))
         tables[reader, name] = stacked(longer.tables[reader, name], again)
     return replace(longer, tables=tables)
+
+
+def loop(recording: Recording) -> tuple[int, int]:
+    """Return when the loop begins and ends, as `loop_twice` repeats it."""
+    work = operations(recording)
+    since, until = int(work["launched_ns"].min()), int(stops(work).max())
+    steps = recording.table("RANGES")
+    steps = steps[(steps["kind"] == "step") & (starts(steps) < until) & (stops(steps) > since)]
+    since = int(starts(steps).min(initial=since))
+    until = int(stops(steps).max(initial=until))
+    return _whole(recording, since, until)
 
 
 def _whole(recording: Recording, since: int, until: int) -> tuple[int, int]:
@@ -206,9 +211,12 @@ def _other_numbers(ops: pd.DataFrame, by: int) -> dict[str, pd.Series]:
 
 
 def around_the_loop(recording: Recording) -> Recording:
-    """Return the recording through a window from the first launch to the end of the last operation."""
-    work = operations(recording)
-    return replace(recording, window=(int(work["launched_ns"].min()), int(stops(work).max())))
+    """Return the recording through a window around its loop, as far as perfkit takes it for recorded."""
+    begin, end = loop(recording)
+    recorded = recording.origin.recorded
+    first = min([0, *(span.start_ns for span in recorded)])
+    last = max(span.end_ns for span in recorded)
+    return replace(recording, window=(max(begin, first), min(end, last)))
 
 
 def other_ranks(recording: Recording) -> Recording:

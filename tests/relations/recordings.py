@@ -89,9 +89,11 @@ def taken(run: Run) -> Recording:
         part = run.of(reader)
         named = {"CAPTURE", *(name for p in part.profiles for name in p.loaders)}
         tables |= {(reader, name): part.table(name) for name in sorted(named)}
-    earliest = run.capture["t0_unix_ns"].min()
-    recording = Recording(run, tables)
-    return recording.changed({"CAPTURE": lambda frame: frame.assign(t0_unix_ns=earliest)})
+    capture = run.capture
+    earliest = capture["t0_unix_ns"].min()
+    ends = capture["dur_ns"] + (capture["t0_unix_ns"] - earliest).fillna(0)
+    whole = {"t0_unix_ns": earliest, "dur_ns": int(ends.max())}  # on the one clock of all ranks
+    return Recording(run, tables).changed({"CAPTURE": lambda frame: frame.assign(**whole)})
 
 
 def stacked(*frames: pd.DataFrame) -> pd.DataFrame:

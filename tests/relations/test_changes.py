@@ -189,8 +189,8 @@ def test_the_loop_twice_lengthens_a_range_around_it() -> None:
     assert [(0, 439)] == spans(changes.loop_twice(around), "RANGES")
 
 
-def test_the_window_around_the_loop_begins_with_the_first_launch(recording: Recording) -> None:
-    assert (95, 230) == changes.around_the_loop(recording).window
+def test_the_window_around_the_loop_holds_whole_steps(recording: Recording) -> None:
+    assert (90, 235) == changes.around_the_loop(recording).window
 
 
 def test_ranks_change_places() -> None:
