@@ -17,7 +17,6 @@ import pandas as pd
 
 from perfkit.analysis import intervals
 from perfkit.analysis.intervals import Axis, Int, Intervals, Windows
-from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import COPIES, DUR, GPU, KERNELS, RANK, START
 
@@ -53,6 +52,10 @@ LEDGER = Table(
     ),
     ("rank", "gpu", "phase", "kind", "cause", "owner"),
 )
+
+
+OUTSIDE = "outside"
+_NOTHING = Intervals(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 class _Pieces(NamedTuple):
@@ -125,7 +128,7 @@ def booked(
     numbered = devices[["rank", "gpu"]].reset_index(drop=True)
     lines: list[pd.DataFrame] = []
     every = _window(devices)
-    covered = Intervals(*(np.zeros(0, np.int64) for _ in range(3)))
+    covered = _NOTHING
     parts: list[_Pieces] = []
     for frames in layers:
         together = [frames] if isinstance(frames, pd.DataFrame) else frames
@@ -156,9 +159,7 @@ def _numbered(
     """Return the intervals of frames with numbers of their device and line; adds the lines that are new."""
     columns: list[list[Int]] = [[], [], [], []]
     for frame in frames:
-        device = pd.MultiIndex.from_frame(devices).get_indexer(
-            pd.MultiIndex.from_frame(frame[["rank", "gpu"]])
-        )
+        device = _numbers(frame, devices)
         before = sum(map(len, lines))
         distinct, line = _distinct(frame)
         lines.append(distinct)
@@ -227,47 +228,43 @@ def _frame(parts: list[_Pieces], devices: pd.DataFrame, lines: pd.DataFrame) -> 
 
 
 def ledger(booked: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
-    """Return LEDGER: the time of each line of each device in each phase, the longest first within a phase.
+    """Return LEDGER: the time of each line of each device in each phase.
 
-    `phases` has rank, phase, start_ns and dur_ns; the phases of a rank do not overlap. PerfkitError if a part of a
-    device's time lies in none of them.
+    `phases` has rank, phase, start_ns and dur_ns; the phases of a rank do not overlap. Time that lies in none of them
+    is in phase "outside": a GPU is looked at before or after the work of its rank.
     """
     BOOKED.check(booked)
-    parts = [
-        _within(booked, str(name), of)
-        for name, of in phases.groupby("phase", observed=True, sort=False)
-    ]
-    frame = (
-        pd.concat(parts, ignore_index=True) if parts else booked.iloc[:0].assign(phase="", dur_ns=0)
-    )
-    if int(frame["dur_ns"].sum()) != int(booked["dur_ns"].sum()):
-        missing = int(booked["dur_ns"].sum()) - int(frame["dur_ns"].sum())
-        raise PerfkitError(
-            f"phases: they leave out {missing} ns of the GPUs' time. Cover all of it, once."
-        )
+    devices = booked[["rank", "gpu"]].drop_duplicates().reset_index(drop=True)
+    pieces = _Pieces(*intervals.ends(booked), _numbers(booked, devices), np.arange(len(booked)))
+    names = phases["phase"].astype("string").unique().tolist()
+    parts = [(name, _only(pieces, _stretches(phases, name, devices))) for name in names]
+    every = [_stretches(phases, name, devices) for name in names]
+    covered = intervals.merge(_NOTHING, *every)
+    parts.append((OUTSIDE, _without(pieces, covered)))
+    frame = pd.concat([_cut(booked, part, name) for name, part in parts], ignore_index=True)
     frame["phase"] = frame["phase"].astype("category")
     keys = ["rank", "gpu", "phase", *LINE]
     summed = frame.groupby(keys, observed=True, dropna=False)["dur_ns"].sum().reset_index(name="ns")
     return LEDGER.make(summed)
 
 
-def _within(booked: pd.DataFrame, phase: str, stretches: pd.DataFrame) -> pd.DataFrame:
-    """Return the stretches of BOOKED, cut to those of one phase of their rank."""
-    devices = booked[["rank", "gpu"]].drop_duplicates().reset_index(drop=True)
-    of_device = devices.reset_index(names="group").merge(
-        stretches[["rank", "start_ns", "dur_ns"]], on="rank"
-    )
-    inside = intervals.union(*intervals.ends(of_device), of_device["group"].to_numpy(np.int64))
-    group = pd.MultiIndex.from_frame(devices).get_indexer(
-        pd.MultiIndex.from_frame(booked[["rank", "gpu"]])
-    )
-    pieces = _Pieces(*intervals.ends(booked), np.asarray(group, np.int64), np.arange(len(booked)))
-    parts = _only(pieces, inside)
-    return (
-        booked[[*LINE, "rank", "gpu"]]
-        .take(parts.line)
-        .assign(dur_ns=parts.end - parts.start, phase=phase)
-    )
+def _numbers(rows: pd.DataFrame, devices: pd.DataFrame) -> Int:
+    """Return the number of the device of each row, -1 of one that is not listed."""
+    wanted = pd.MultiIndex.from_frame(rows[["rank", "gpu"]])
+    return np.asarray(pd.MultiIndex.from_frame(devices).get_indexer(wanted), np.int64)
+
+
+def _stretches(phases: pd.DataFrame, phase: str, devices: pd.DataFrame) -> Intervals:
+    """Return when each device's rank is in a phase."""
+    of_phase = phases[phases["phase"].eq(phase)][["rank", "start_ns", "dur_ns"]]
+    of_device = devices.reset_index(names="group").merge(of_phase, on="rank")
+    return intervals.union(*intervals.ends(of_device), of_device["group"].to_numpy(np.int64))
+
+
+def _cut(booked: pd.DataFrame, part: _Pieces, phase: str) -> pd.DataFrame:
+    """Return parts of stretches of BOOKED with their lines, in a phase."""
+    lines = booked[["rank", "gpu", *LINE]].take(part.line)
+    return lines.assign(dur_ns=part.end - part.start, phase=phase)
 
 
 def whole(devices: pd.DataFrame) -> pd.DataFrame:

@@ -149,7 +149,8 @@ class Finding:
     `confidence` says how well the evidence supports it, `against` what speaks against it, in words, `next` what to
     measure next, `threshold` from which value on it is told, with the source of that, and `place` where in the program,
     in words, empty where that is not known. `seen_at` are start and duration (ns) of its longest moment, if it has any.
-    `owner` is who kept the GPU idle, a function or a call, where the recording names it.
+    `owner` is who kept the GPU idle, a function or a call, where the recording names it, and `because` the end of the
+    sentence "The GPU was idle because", where the finding knows more than its rule.
     """
 
     rule: str
@@ -167,6 +168,7 @@ class Finding:
     place: str = ""
     seen_at: tuple[int, int] | None = None
     owner: str = ""
+    because: str = ""
 
 
 @dataclass(frozen=True)

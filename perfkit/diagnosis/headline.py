@@ -168,7 +168,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
     most = max(causes, key=lambda f: f.gain.share or 0.0, default=first)
     first = most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
-    reason = rules()[first.rule].reason
+    reason = first.because or rules()[first.rule].reason
     if reason and "idle_frac" in figures:
         share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
         part = f": {share} " if share and share != figures["idle_frac"].text else " "

@@ -75,11 +75,13 @@ def selection(view: Selection) -> Selection:
     found = phases(view)
     loops = found[found["phase"] == "loop"]
     ranks = found["rank"].nunique()
-    if loops["rank"].nunique() < ranks or (ranks > 1 and not view.run.is_on_one_clock):
+    if loops.empty or loops["rank"].nunique() < ranks:
+        return view
+    if ranks > 1 and not view.run.is_on_one_clock:
         return view
     end = (loops["start_ns"] + loops["dur_ns"]).groupby(loops["rank"]).max()
     window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
-    if ranks == 0 or window[1] <= window[0]:
+    if window[1] <= window[0]:
         return view
     return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, view)
 

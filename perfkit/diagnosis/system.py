@@ -97,7 +97,8 @@ def _idle(
             if cause in ("cuda_call", "system") and not owner.name:
                 text += _inside_calls(view, rows, str(cause))
             text += owner.text
-            if owner.subject and str(cause) in OWNED_CAUSES:
+            is_owned = bool(owner.subject) and str(cause) in OWNED_CAUSES
+            if is_owned:
                 title = _while(view, str(cause), owner, rest)
             inside = first = ""
             if cause == "host_code" and slowed(view) > 1:
@@ -114,6 +115,7 @@ def _idle(
                 place=f"range “{printable(by_range.idxmax(), 100)}”" if is_most else "",
                 advice={HORIZONS[0]: (first,)} if first else {},
                 owner=owner.name,
+                because=f"the CPU {owner.subject.rstrip(',')}" if is_owned else "",
                 next=owner.next if str(cause) in OWNED_CAUSES else "",
             )
 

@@ -1,0 +1,50 @@
+"""Where did the time of each GPU go? The third question of a diagnosis, for recordings with a timeline.
+
+Each nanosecond of each GPU is in exactly one line (`analysis.ledger`), in the phase in which it lies
+(`analysis.phases`). Idle time has a cause and an owner (`analysis.owners`).
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from perfkit.analysis import ledger as analysis_ledger
+from perfkit.diagnosis import phases, timeline
+from perfkit.diagnosis.finding import kept
+from perfkit.selection import Selection
+
+COLLECTOR = "collector"
+
+
+@kept
+def booked(view: Selection) -> pd.DataFrame:
+    """Return `analysis.ledger.booked` of a selection: each stretch of each GPU with its line."""
+    layers: list[pd.DataFrame | Sequence[pd.DataFrame]] = [
+        analysis_ledger.computation(view.all_kernels, view.copies),
+        analysis_ledger.collectives(view.all_kernels),
+        analysis_ledger.moved(view.copies),
+        *_idle(view),
+    ]
+    devices = analysis_ledger.spans(view.all_kernels, view.copies, window=view.measured)
+    return analysis_ledger.booked(layers, devices)
+
+
+def _idle(view: Selection) -> list[pd.DataFrame]:
+    """Return the layers of idle time: what the profiler took, and what each owner has of the rest."""
+    owned = timeline.owned(view)
+    is_collector = owned["owner_kind"].eq(COLLECTOR).to_numpy()
+    taken = owned[is_collector]
+    rest = owned[~is_collector]
+    cause = (
+        rest["detail"].astype(object).where(rest["detail"].notna(), rest["cause"].astype(object))
+    )
+    return [
+        analysis_ledger.layer(taken, COLLECTOR, "profiler", taken["owner"]),
+        analysis_ledger.layer(rest, "idle", cause, rest["owner"]),
+    ]
+
+
+@kept
+def ledger(view: Selection) -> pd.DataFrame:
+    """Return `analysis.ledger.LEDGER` of a selection: the time of each line of each GPU in each phase."""
+    return analysis_ledger.ledger(booked(view), phases.phases(view))
