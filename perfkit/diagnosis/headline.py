@@ -90,16 +90,15 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
 
     Before all comes warm-up where it is most of what was measured, and launches that wait: they hide what the steps
-    need. What a computing GPU could save is what all else costs, and other findings name that: it counts for no more
-    than NOTABLE. In the same way what limits kernels, and for what their warps wait, comes after the cause
-    that counters name.
+    need. How much faster the kernels of a computing GPU can be is not known: it counts for NOTABLE. In the same way
+    what limits kernels, and for what their warps wait, comes after the cause that counters name.
     """
     findings = list(findings)
 
     def saving(finding: Finding) -> float:
         saved, vague = achievable(finding.gain), VAGUENESS.get(finding.rule, 0)
         if finding.rule == "computation":  # with a place it names a slow path
-            saved = (finding.gain.share or 0.0) / 2 if finding.place else min(saved, NOTABLE)
+            saved = (finding.gain.share or 0.0) / 2 if finding.place else NOTABLE
         clearer = [saving(other) for other in findings if VAGUENESS.get(other.rule, vague) < vague]
         return min(saved, max(clearer, default=saved))
 
@@ -168,11 +167,12 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
     most = max(causes, key=lambda f: f.gain.share or 0.0, default=first)
     first = most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
-    reason = first.because or rules()[first.rule].reason
+    reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
         share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
         part = f": {share} " if share and share != figures["idle_frac"].text else " "
         part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
+        reason = first.because or reason
         said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
     else:
         said = f"{first.title}."
@@ -187,10 +187,9 @@ def _mended(finding: Finding, best: Gain | None) -> str:
         return speaking(finding.gain)
     if finding.place:  # a known slow path
         return f"{finding.advice[HORIZONS[0]][0]}."
-    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
-    if best and best.high > CLOSE * finding.gain.high:
-        return f"Fixing all findings makes {best.whole} at most {_times(best.high)} faster."
-    return f"{rest}Only faster or fewer kernels make the run much faster."
+    rest = 1 - min(finding.evidence[0].value, 1.0)
+    others = f"All else costs at most {percent(rest)}." if rest >= 1 - 1 / LEAST else ""
+    return f"{finding.because}. {others}".strip() if finding.because else others
 
 
 def nothing_found(figures: Collection[str]) -> str:

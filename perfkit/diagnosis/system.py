@@ -27,17 +27,20 @@ from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.analysis.stacks import functions, shown
-from perfkit.diagnosis import timeline
+from perfkit.diagnosis import ledger, timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats
 from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import named, rules, tell, words
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
 from perfkit.diagnosis.timeline import busy
-from perfkit.format import duration, percent, printable, size
+from perfkit.format import duration, number, percent, printable, size
+from perfkit.names.parsing import base
 from perfkit.selection import Selection
 
 NOTABLE, COMPUTING = 0.1, 0.6
+LONGEST_NAME = 60  # characters of a kernel's name in a sentence; of a longer one its function is told
+WORTH_TIMES = 1.1  # of a speed-up that is told as a factor; a smaller one is told in percent
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
 NEXT_BATCH = re.compile("_MultiProcessingDataLoaderIter.__next__")
 PASSES = "Unless persistent_workers=True is set, the DataLoader ends its workers there and starts new ones."
@@ -309,9 +312,7 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
     if len(parts) > 1:
         (_, least), (_, most) = timeline.extremes(parts, parts["computation_ns"] / parts["span_ns"])
         title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} of the time"
-    reason = "best case: only the computation remains; saving more needs faster kernels"
-    edge = figures["idle_edge_frac"].value if "idle_edge_frac" in figures else 0.0  # a GPU may have no work yet
-    gain = Gain(1.0, 1 / (computing.value + edge), reason)
+    gain = Gain(1.0, math.inf, "the recording does not show how much faster the kernels can be")
     text = f"{computing.label}: {computing.definition}."
     kernels, ops, outermost = cut(view.kernels, view.window), view.framework.ops, "name"
     if slowed(view) > 1 and len(operated(view.framework)):  # shares of what the operators are known of
@@ -335,7 +336,23 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
             title += f", {percent(part)} of the kernel time in {place}"
             gain = Gain(1.0, math.inf, "the recording does not show a faster path", part * computing.value)
     evidence, level = (computing,), "medium" if first else "low"
-    yield tell("computation", title, level, text, evidence, gain, first=first, place=place)
+    finding = tell("computation", title, level, text, evidence, gain, first=first, place=place)
+    yield replace(finding, because=_twice_as_fast(view))
+
+
+def _twice_as_fast(view: Selection) -> str:
+    """Say what the run gains where the kernel with the most time takes half of it (Amdahl's law)."""
+    lines = ledger.ledger(view)
+    computing = lines[lines["kind"].eq("computation") & lines["cause"].ne("memset")]
+    by_kernel = computing.groupby("owner", observed=True)["ns"].sum()
+    if by_kernel.empty:
+        return ""
+    share = float(by_kernel.max() / lines["ns"].sum())
+    name = str(by_kernel.idxmax())
+    kernel = printable(name if len(name) <= LONGEST_NAME else base(name), LONGEST_NAME)
+    times = 1 / (1 - share / 2)
+    faster = f"{number(times)} times" if times >= WORTH_TIMES else percent(times - 1)
+    return f"{kernel} takes {percent(share)} of the time; twice as fast, it makes the run {faster} faster"
 
 
 def operator_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
