@@ -317,10 +317,6 @@ class Run:
             profile.release(name)
         return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
 
-    @cached_property
-    def _stacks_before(self) -> dict[int, int]:
-        return stacks_before(self.profiles, [place.first for place in self._placed[0]])
-
     def _part(self, profile: Profile, place: discovery.Place, name: str) -> pd.DataFrame:
         """Return one profile's table with the run's ranks and clock, empty if an earlier reader has that table."""
         holders = ordered(p.reader for p in self.profiles if name in p.loaders)
@@ -331,8 +327,9 @@ class Run:
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
         if "rank" in frame and (place.first or place.shift):
             changes["rank"] = place.ranks(name, frame["rank"])
-        if "stack" in frame and (before := self._stacks_before[id(profile)]):
-            changes["stack"] = frame["stack"].where(frame["stack"] < 0, frame["stack"] + before)
+        if "stack" in frame:
+            before = stacks_before(self.profiles, [at.first for at in self._placed[0]])[id(profile)]
+            changes |= {"stack": frame["stack"].where(frame["stack"] < 0, frame["stack"] + before)} if before else {}
         if not changes:
             return frame
         changed = frame.copy(deep=False)  # the other columns are shared: 16 ranks are large
