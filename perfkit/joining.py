@@ -218,6 +218,22 @@ def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False)
 
 
+def stacks_before(profiles: Sequence[Profile], ranks: Sequence[int]) -> dict[int, int]:
+    """Return how many stacks the earlier profiles of its rank have, by each profile's identity.
+
+    Added to the numbers of its stacks, it keeps them unique in the rank.
+    """
+    before = dict.fromkeys(map(id, profiles), 0)
+    recorded = [(profile, rank) for profile, rank in zip(profiles, ranks, strict=True) if "FRAMES" in profile.loaders]
+    last: dict[int, Profile] = {}
+    for profile, rank in recorded:
+        if rank in last:
+            earlier = last[rank]
+            before[id(profile)] = before[id(earlier)] + int(earlier.table("FRAMES")["stack"].max()) + 1
+        last[rank] = profile
+    return before
+
+
 def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
     """Return SAMPLES without series that another has of the same time; of two the one with more readings stays."""
     if len(frames) < 2:

@@ -24,7 +24,7 @@ from perfkit.cache import opened, shown
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
-from perfkit.joining import ALONE, absent, astray, devices, distinct, members, once, stacked
+from perfkit.joining import ALONE, absent, astray, devices, distinct, members, once, stacked, stacks_before
 from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered, reader
@@ -42,7 +42,6 @@ LARGE = 5_000_000  # kernels; with their calls some GB of memory in each process
 MANY = 16  # files of a folder from which on they are opened when asked for
 # Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
 SHARED = ("CAPTURE", "SAMPLES", "STALLS")
-STACKED = ("STACKS", "FRAMES")  # tables with numbers of stacks
 TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
 
 
@@ -318,20 +317,6 @@ class Run:
             profile.release(name)
         return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
 
-    @cached_property
-    def _stacks_before(self) -> dict[int, int]:
-        """How many stacks earlier profiles of the same rank have, by the profile's identity: numbers stay unique."""
-        placed = zip(self.profiles, self._placed[0], strict=True)
-        recorded = [(profile, place.first) for profile, place in placed if "FRAMES" in profile.loaders]
-        ranks = [rank for _, rank in recorded]
-        before = dict.fromkeys(map(id, self.profiles), 0)
-        after: dict[int, int] = {}
-        for profile, rank in recorded:
-            before[id(profile)] = after.get(rank, 0)
-            if ranks.count(rank) > 1:
-                after[rank] = before[id(profile)] + int(profile.table("FRAMES")["stack"].max()) + 1
-        return before
-
     def _part(self, profile: Profile, place: discovery.Place, name: str) -> pd.DataFrame:
         """Return one profile's table with the run's ranks and clock, empty if an earlier reader has that table."""
         holders = ordered(p.reader for p in self.profiles if name in p.loaders)
@@ -342,8 +327,9 @@ class Run:
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
         if "rank" in frame and (place.first or place.shift):
             changes["rank"] = place.ranks(name, frame["rank"])
-        if name in STACKED and (after := self._stacks_before[id(profile)]):
-            changes["stack"] = frame["stack"].where(frame["stack"] < 0, frame["stack"] + after)
+        if "stack" in frame:
+            before = stacks_before(self.profiles, [at.first for at in self._placed[0]])[id(profile)]
+            changes |= {"stack": frame["stack"].where(frame["stack"] < 0, frame["stack"] + before)} if before else {}
         if not changes:
             return frame
         changed = frame.copy(deep=False)  # the other columns are shared: 16 ranks are large

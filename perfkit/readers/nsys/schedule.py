@@ -80,7 +80,7 @@ def _reasons(source: sources.Source, states: sources.Int, blocks: sources.Int, e
 
 
 def _labels(source: sources.Source, table: str, what: str, numbers: sources.Int) -> list[str | None]:
-    """Return the word of each number in the lower case; None for those that explain nothing."""
+    """Return the word of each number, in lower case; None where the number explains nothing."""
     rows = source.rows(table, ("id", "label")) if (numbers >= EXPLAINS).any() else []
     words = {row["id"]: row["label"].lower() for row in rows if isinstance(row["label"], str)}
     return [words.get(int(n), f"{what} {n}") if n >= EXPLAINS else None for n in numbers]
