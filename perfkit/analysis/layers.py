@@ -41,7 +41,15 @@ LAYER = re.compile(
 SEVERAL = 2  # steps in a call, on average, from which on they are its layers
 
 
-def passes(ranges: pd.DataFrame, python_calls: pd.DataFrame | None = None) -> pd.DataFrame:
+def modules(python_calls: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the rows of PYTHON_CALLS that are calls of modules; none where there is no table."""
+    if python_calls is None:
+        return PYTHON_CALLS.empty()
+    calls = PYTHON_CALLS.check(python_calls)
+    return calls[where(calls["name"], lambda name: name.startswith(MODULE))]
+
+
+def passes(ranges: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFrame:
     """Return the spans each of which is at most one pass through the model: no pass lies inside another.
 
     Columns `process`, `thread`, `start_ns` and `dur_ns` (ns), by thread and start.
@@ -49,12 +57,9 @@ def passes(ranges: pd.DataFrame, python_calls: pd.DataFrame | None = None) -> pd
     columns = ["process", "thread", "start_ns", "dur_ns"]
     named = RANGES.check(ranges)
     is_pass = where(named["name"], _is_pass) & (named["kind"] != "mark").to_numpy()
-    parts = [named.loc[is_pass, columns]]
-    if python_calls is not None and len(python_calls):
-        calls = PYTHON_CALLS.check(python_calls)
-        is_module = where(calls["name"], lambda name: name.startswith(MODULE))
-        parts.append(calls.loc[is_module, columns])
-    spans = pd.concat(parts).sort_values(columns[:3], kind="stable", ignore_index=True)
+    spans = pd.concat([named.loc[is_pass, columns], modules[columns]]).sort_values(
+        columns[:3], kind="stable", ignore_index=True
+    )
     return spans[_outermost(spans)].reset_index(drop=True)
 
 

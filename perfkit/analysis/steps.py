@@ -117,9 +117,9 @@ def detect(
     KERNELS.check(kernels)
     ranks = np.union1d(ranges["rank"].unique(), kernels["rank"].unique())
     parts = zip(ranks.tolist(), _split(ranges, ranks), _split(kernels, ranks), strict=True)
-    per_rank = []
+    modules, per_rank = layers.modules(python_calls), []
     for rank, spans, work in parts:
-        steps = _of_rank(spans, work, rank, api_calls, python_calls)
+        steps = _of_rank(spans, work, rank, api_calls, modules)
         if len(steps):
             per_rank.append(steps)
     table = STEPS.make(pd.concat(per_rank)[STEPS.column_names]) if per_rank else STEPS.empty()
@@ -201,14 +201,14 @@ def _of_rank(
     kernels: pd.DataFrame,
     rank: int,
     api_calls: pd.DataFrame | None,
-    python_calls: pd.DataFrame | None,
+    modules: pd.DataFrame,
 ) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
     marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], re.compile(r"ProfilerStep#?\s*\d+").match)]
     marked = marked.iloc[_most(marked, ["process", "thread"])]
     steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns", kind="stable").assign(how="profiler step")
     if not len(steps):
-        passes = layers.passes(ranges, _rows_of(python_calls, rank))
+        passes = layers.passes(ranges, modules[modules["rank"] == rank])
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
         if layers.are_layers(steps["start_ns"].to_numpy(), passes):
             steps = steps.iloc[:0]
@@ -218,10 +218,6 @@ def _of_rank(
         if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):
             steps = steps.iloc[:0]
     return steps.assign(rank=rank, step=np.arange(len(steps)), steady=_settled(steps["dur_ns"].to_numpy()))
-
-
-def _rows_of(frame: pd.DataFrame | None, rank: int) -> pd.DataFrame | None:
-    return None if frame is None else frame[frame["rank"] == rank]
 
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:

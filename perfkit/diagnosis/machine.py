@@ -82,11 +82,6 @@ PHASES = {"forward_ns": "forward pass", "backward_ns": "backward pass", "step_ns
 _TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count", "step_ns")
 MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
 MEMORY = words("memory")
-# What the rate that DeepSpeed prints is about; Megatron's is that of the iteration.
-PASSES_ONLY = (
-    "Arithmetic in both passes",
-    "median rate of one GPU over the forward and the backward pass, without the optimizer's step",
-)
 
 
 @dataclass(frozen=True)
@@ -362,15 +357,15 @@ def _trainings(view: Selection) -> Iterator[Figure]:
         suffix, of = _apart(row["rank"], len(logs))
         for column, (name, label, unit, definition) in zip(_NAMES, TRAINING.values(), strict=True):
             if column == "flops_per_s" and passes[row["rank"]]:
-                label, definition = PASSES_ONLY
+                label, definition = words("rate_of_passes")
             if row[column] > 0:
                 yield Figure(name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES")
         if pd.notna(row["gpus"]):
             if row["tokens_per_s"] > 0:
                 rate = float(row["tokens_per_s"] / row["gpus"])
-                name, label = f"baseline_tokens_per_gpu_per_s{suffix}", f"Tokens of a GPU{of}"
-                definition = "median tokens of all GPUs per second, over the number of GPUs"
-                yield Figure(name, label, rate, "1/s", definition, "SAMPLES")
+                label, definition = words("tokens_of_a_gpu")
+                name = f"baseline_tokens_per_gpu_per_s{suffix}"
+                yield Figure(name, label + of, rate, "1/s", definition, "SAMPLES")
             definition = "number of GPUs that train together, from the log"
             yield Figure(f"baseline_gpu_count{suffix}", f"GPUs{of}", int(row["gpus"]), "count", definition, "SAMPLES")
 
@@ -382,10 +377,8 @@ def _iteration_rates(view: Selection) -> Iterator[Figure]:
     for rank, forward, backward, whole, rate in times.query("iteration_ns > 0").itertuples(name=None):
         suffix, of = _apart(rank, len(medians))
         value = float(rate * (forward + backward) / whole)
-        definition = "operations of one GPU over the time of the whole iteration, with the optimizer's step; "
-        definition += f"over forward and backward pass alone {number(rate / 1e12)} TFLOP/s"
-        label = f"Arithmetic over an iteration{of}"
-        yield Figure(f"baseline_iteration_flops_per_s{suffix}", label, value, "FLOP/s", definition, "SAMPLES")
+        label, definition = words("rate_of_iteration")
+        yield Figure(f"baseline_iteration_flops_per_s{suffix}", label + of, value, "FLOP/s", definition, "SAMPLES")
 
 
 def _optimizers(view: Selection) -> Iterator[Figure]:

@@ -12,6 +12,7 @@ import perfkit
 from perfkit import diagnosis, select
 from perfkit.analysis import steps
 from perfkit.analysis.layers import are_layers, passes
+from perfkit.diagnosis.headline import headline
 from perfkit.tables import RANGES
 
 LAYER = ["gemm", "softmax", "norm"]
@@ -162,3 +163,9 @@ def test_one_real_pass_has_no_warm_up_and_no_growth_per_step(profiles: Path, nam
 
 def test_one_step_on_eight_real_ranks_is_one_step(profiles: Path) -> None:
     assert diagnosis.figures(view_of(profiles, EIGHT_RANKS))["step_count"].value == 1
+
+
+def test_the_first_screen_says_that_one_step_ran_on_eight_real_ranks(profiles: Path) -> None:
+    view = view_of(profiles, EIGHT_RANKS)
+    tiles = headline(view, diagnosis.figures(view), diagnosis.findings(view)).tiles
+    assert "one step on 8 ranks" == next(tile.note for tile in tiles if tile.label == "Step time")
