@@ -20,14 +20,12 @@ from perfkit.analysis.causes import (
     CAUSES,
     DETAILS,
     PARTS,
-    Host,
-    attributed,
-    cut_off,
     members,
     migrated,
     numbered_together,
     started_by,
 )
+from perfkit.analysis.gap_parts import Host, attributed, cut_off
 from perfkit.analysis.grouping import counted, numbered
 from perfkit.analysis.intervals import Axis, Int, Intervals, Windows, devices, ends, share, spans, subtract, union
 from perfkit.schema import Column, Table
@@ -136,7 +134,7 @@ def _reach(operations: list[Int], first: Int, last: Int) -> _Reach:
 
 
 def _within(operations: list[Int], reach: _Reach) -> list[Int]:
-    """Return the operations inside of the reach of their device, and those that start at its end; cut at both."""
+    """Return the operations inside the reach of their device, or at its end; cut at both sides."""
     row, device, start, end = operations
     first, last = reach.first[device], reach.last[device]
     there = (end > start) & (end > first) & (start <= last)

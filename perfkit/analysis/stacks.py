@@ -241,5 +241,6 @@ def functions(stacks: pd.DataFrame, frames: pd.DataFrame) -> pd.DataFrame:
     )
     table = table.fillna(0).astype("int64").rename_axis("function").reset_index()
     table = table[table["inclusive_count"] > 0]
-    order = ["inclusive_count", "innermost_count", "function"]
-    return table.sort_values(order, ascending=[False, False, True], ignore_index=True)
+    return table.sort_values(
+        ["inclusive_count", "innermost_count", "function"], ascending=[False, False, True], ignore_index=True
+    )

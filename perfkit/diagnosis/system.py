@@ -12,24 +12,23 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import hardware
-from perfkit.analysis import flops, owners
+from perfkit.analysis import flops
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import THREAD, on_one_axis, where
 from perfkit.analysis.flops.shapes import operands, parsed
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
-from perfkit.analysis.stacks import functions, shown
 from perfkit.diagnosis import ledger, timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats
+from perfkit.diagnosis.idle_owner import OWNED_CAUSES, owner_of, while_idle
 from perfkit.diagnosis.replayed import slowed
 from perfkit.diagnosis.rules import named, rules, tell, words
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
@@ -49,9 +48,6 @@ COMPUTING_CODE = re.compile(r"aten::(?!empty|_?pin_memory)")  # no memory that i
 LONG_NS = 100_000  # of an operator that computes on the CPU, beside the 1 to 20 µs of the others (convention)
 ON_CPU = "Run this operator on the GPU: its tensors are in the memory of the CPU"
 STEP = re.compile("ProfilerStep#")
-OWNED_CAUSES = ("host_code", "system")  # where the owner says more than the cause
-IN_CALL = "Look at this call in step 3, and time the code around it with an NVTX range (nvtxRangePush)"
-IN_FUNCTION = "Record the lines of `{name}` that take the time: perf record -g PROGRAM, then perf annotate"
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 # What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
 CAUSES = words("causes")
@@ -96,13 +92,13 @@ def _idle(
             rows = found[part > 0].assign(part_ns=part)  # the profiler's marks of steps are no place in a program
             rows["range"] = rows["range"].mask(where(rows["range"], STEP.match))
             text = _described(rows)
-            owner = _owner(view, str(cause))
+            owner = owner_of(view, str(cause))
             if cause in ("cuda_call", "system") and not owner.name:
                 text += _inside_calls(view, rows, str(cause))
             text += owner.text
             is_owned = bool(owner.subject) and str(cause) in OWNED_CAUSES
             if is_owned:
-                title = _while(view, str(cause), owner, rest)
+                title = while_idle(view, str(cause), owner, rest)
             inside = first = ""
             if cause == "host_code" and slowed(view) > 1:
                 inside, first = _inside_code(view, rows)
@@ -133,82 +129,6 @@ def _who(view: Selection, cause: str, rest: float) -> str:
         reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
         return f"{keeps} each of {len(gpus)} GPUs idle {reach} of the time"
     return f"{keeps} {most_of} idle {percent(most)} of the time ({least_of}: {percent(least)})"
-
-
-class _Owner(NamedTuple):
-    """Who owns most of the idle time with a cause: its name, what it did, more of it, and what to measure next."""
-
-    name: str = ""
-    subject: str = ""
-    text: str = ""
-    next: str = ""
-
-
-def _owner(view: Selection, cause: str) -> _Owner:
-    """Return who owns at least half of the idle time with a cause; nobody where the recording does not name one."""
-    if cause not in (*OWNED_CAUSES, "data_loading"):
-        return _Owner()
-    every = timeline.owned(view)
-    rows = every[(every["detail"] == cause).to_numpy()]
-    by_owner = owners.summary(rows)
-    by_owner = by_owner[by_owner["owner_kind"].isin(["function", "os_call"]).to_numpy()]
-    groups = by_owner.groupby(["owner_kind", "owner", "caller"], observed=True, dropna=False)
-    most = groups.agg({"total_ns": "sum", "certain": "all"}).reset_index().nlargest(1, "total_ns")
-    if most.empty or most["total_ns"].iloc[0] < HALF * rows["dur_ns"].sum():
-        return _Owner()
-    first = most.iloc[0]
-    name = shown(str(first["owner"]))
-    if first["owner_kind"] == "os_call":
-        return _in_call(view, every, printable(name, 80), _text(first["caller"]))
-    return _in_function(view, str(first["owner"]), printable(name, 80), bool(first["certain"]))
-
-
-def _in_call(view: Selection, every: pd.DataFrame, name: str, caller: str) -> _Owner:
-    """Return the owner that is a call of the operating system, with who asked for it and who ran meanwhile."""
-    asked = f", called by `{printable(shown(caller), 80)}`," if caller else ""
-    text = f" The CPU spent most of it in `{name}`{asked.rstrip(',')}."
-    named = every[every["owner_kind"].eq("function").to_numpy()].groupby("owner", observed=True)["dur_ns"].sum()
-    text += _samples_in(view, str(named.idxmax())) if len(named) else ""
-    gaps = timeline.every_gap(view)
-    others = owners.elsewhere(gaps, view.stacks)
-    others = others[~others["process"].isin(gaps["process"]).to_numpy()]
-    if others["samples"].sum() >= owners.FEWEST:
-        sampled = others.groupby("process")["samples"].sum().nlargest(1)
-        process, count = sampled.index[0], int(sampled.iloc[0])
-        text += f" At the same time process {process} ran: {count:,} samples of its threads fall into these gaps."
-    return _Owner(name, f"was in `{name}`{asked}", text, IN_CALL)
-
-
-def _in_function(view: Selection, owner: str, name: str, certain: bool) -> _Owner:
-    """Return the owner that is a function, with the samples in all gaps that name it."""
-    text = _samples_in(view, owner)
-    return _Owner(name, f"{'ran' if certain else 'perhaps ran'} `{name}`", text, IN_FUNCTION.format(name=name))
-
-
-def _samples_in(view: Selection, function: str) -> str:
-    """Say how many samples of the launching thread in all gaps hold a function; nothing where none does."""
-    samples = owners.samples_in(timeline.every_gap(view), view.api_calls, view.stacks)
-    counts = functions(samples, view.frames)
-    count = int(counts.loc[counts["function"].eq(function).to_numpy(), "inclusive_count"].sum())
-    name = printable(shown(function), 80)
-    return f" {count:,} of the {len(samples):,} samples of this thread in all gaps lie in `{name}`." if count else ""
-
-
-def _text(value: object) -> str:
-    """Return a text, empty where it is missing."""
-    return value if isinstance(value, str) else ""
-
-
-def _while(view: Selection, cause: str, owner: _Owner, rest: float) -> str:
-    """Return what the CPU did while which GPU was idle, and how long; of several the idlest one, or all alike."""
-    gpus, did = busy(view), f"The CPU {owner.subject} while"
-    if len(gpus) < 2:
-        return f"{did} the GPU was idle {percent(rest)} of the time"
-    (least_of, least), (most_of, most) = timeline.extremes(gpus, timeline.idle_shares(view, cause))
-    if most - least < NOTABLE:
-        reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
-        return f"{did} each of {len(gpus)} GPUs was idle {reach} of the time"
-    return f"{did} {most_of} was idle {percent(most)} of the time ({least_of}: {percent(least)})"
 
 
 def _described(rows: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ from analysis.spans import call, loaded, span, us
 from analysis.test_gaps import tables as made
 from frames import api_calls, copies, kernels, tuples
 
-from perfkit.analysis import causes, timeline
+from perfkit.analysis import gap_parts, timeline
 from perfkit.analysis.causes import determinable, started_by
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.lanes import Idle, Lanes, Launching, Spans, lane
@@ -133,7 +133,7 @@ def test_waits_explained_by_parts_are_explained_alike(monkeypatch: pytest.Monkey
     for seed in range(4):
         *work, named, system = made(seed)
         whole = idle_gaps(*work, ranges=named, os_calls=system)
-        monkeypatch.setattr(causes, "WAITS", 3)
+        monkeypatch.setattr(gap_parts, "WAITS", 3)
         pd.testing.assert_frame_equal(whole, idle_gaps(*work, ranges=named, os_calls=system))
         monkeypatch.undo()
         assert (whole["cause"] == "host_wait").sum() > 3

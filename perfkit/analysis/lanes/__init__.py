@@ -18,14 +18,13 @@ from perfkit.analysis.causes import (
     CAUSES,
     PARTS,
     Determinable,
-    Host,
-    cut_off,
     is_graph_launch,
     judged,
     migrated,
     started_by,
     where,
 )
+from perfkit.analysis.gap_parts import Host, cut_off
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
 from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices, share, tiles
