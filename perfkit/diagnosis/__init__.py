@@ -18,6 +18,7 @@ from perfkit.diagnosis import (
     job,
     kernels,
     launching,
+    ledger,
     machine,
     monitor,
     paths,
@@ -43,7 +44,7 @@ from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
 __all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "phases", "plain"]
-__all__ += ["refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
+__all__ += ["judged", "ledger", "refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",

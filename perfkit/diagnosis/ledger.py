@@ -20,8 +20,9 @@ COLLECTOR = "collector"
 def booked(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.booked` of a selection: each stretch of each GPU with its line."""
     layers: list[pd.DataFrame | Sequence[pd.DataFrame]] = [
-        analysis_ledger.computation(view.all_kernels, view.copies),
-        analysis_ledger.collectives(view.all_kernels),
+        analysis_ledger.computation(view.kernels, view.copies),
+        analysis_ledger.collectives(view.kernels),
+        analysis_ledger.others(view.other_kernels),
         analysis_ledger.moved(view.copies),
         *_idle(view),
     ]
@@ -48,3 +49,11 @@ def _idle(view: Selection) -> list[pd.DataFrame]:
 def ledger(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.LEDGER` of a selection: the time of each line of each GPU in each phase."""
     return analysis_ledger.ledger(booked(view), phases.phases(view))
+
+
+def lines(view: Selection) -> pd.DataFrame:
+    """Return the ledger with the share of its GPU's time that each line has (`share_frac`), the longest first."""
+    table = ledger(view)
+    whole = table.groupby(["rank", "gpu"])["ns"].transform("sum")
+    shares = table.assign(share_frac=table["ns"] / whole)
+    return shares.sort_values("ns", ascending=False, kind="stable", ignore_index=True)
