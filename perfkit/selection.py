@@ -103,7 +103,6 @@ class Selection:
         return frame[keys[0].isin(keys[1])]
 
     copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
-    samples = _part(_on_gpus, "SAMPLES", "of the chosen GPUs")
     collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
     api_calls = _part(_on_ranks, "API_CALLS", "of all processes of the chosen ranks: a thread may launch on any GPU")
     os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
@@ -120,6 +119,28 @@ class Selection:
     counters = _part(_of_launches, "COUNTERS", "of the chosen launches")
     stalls = _part(_of_launches, "STALLS", "of the chosen launches")
     rules = _part(_of_launches, "RULES", "of the chosen launches")
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """SAMPLES of the chosen GPUs, without the readings of a log before and after a timeline of the same run."""
+        return self._readings[0]
+
+    @cached_property
+    def readings_elsewhere(self) -> pd.DataFrame:
+        """The readings that `samples` leaves out, of the chosen GPUs."""
+        return self._readings[1]
+
+    @cached_property
+    def _readings(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        every = self._on_gpus(self.run.samples)
+        worked = reach((self.run.kernels, self.run.copies)) if _is_logged(self.run) else pd.DataFrame()
+        if worked.empty:
+            return every, every.iloc[:0]
+        of_log = every["metric"].isin(self.run.of("monitor").samples["metric"].unique())
+        inside = every["time_ns"].between(int(worked["first"].min()), int(worked["last"].max()))
+        if not (of_log & inside).any():
+            return every, every.iloc[:0]
+        return every[inside | ~of_log], every[of_log & ~inside]
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -164,6 +185,14 @@ class Selection:
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
         return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
+
+
+def _is_logged(run: Run) -> bool:
+    """Tell whether a run holds a timeline and a log of its GPUs, and every file says when it began."""
+    if "monitor" not in run.kinds or not any("KERNELS" in profile.loaders for profile in run.profiles):
+        return False
+    timed = [profile for profile in run.profiles if {*TIMED, "SAMPLES"} & set(profile.loaders)]
+    return all(profile.span is not None for profile in timed)
 
 
 _USED: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()  # ranks and GPUs that ran a kernel or copy

@@ -16,6 +16,7 @@ from perfkit.analysis import (
     clocks,
     communication,
     compare,
+    completeness,
     dossier,
     efficiency,
     flops,
@@ -38,6 +39,7 @@ from perfkit.analysis import (
     whatif,
 )
 
-__all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "dossier", "efficiency"]
+__all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "completeness"]
+__all__ += ["dossier", "efficiency"]
 __all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "llm_operations", "memory", "monitoring"]
 __all__ += ["operators", "ownership", "ranks", "roofline", "scaling", "steps", "timeline", "warps", "whatif"]
