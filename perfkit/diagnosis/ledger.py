@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from perfkit.analysis import ledger as analysis_ledger
-from perfkit.diagnosis import phases, timeline
+from perfkit.diagnosis import phases, recording, timeline
 from perfkit.diagnosis.finding import kept
 from perfkit.selection import Selection
 
@@ -20,6 +20,7 @@ COLLECTOR = "collector"
 def booked(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.booked` of a selection: each stretch of each GPU with its line."""
     layers: list[pd.DataFrame | Sequence[pd.DataFrame]] = [
+        *_doubted(view),
         analysis_ledger.computation(view.kernels, view.copies),
         analysis_ledger.collectives(view.kernels),
         analysis_ledger.others(view.other_kernels),
@@ -28,6 +29,15 @@ def booked(view: Selection) -> pd.DataFrame:
     ]
     devices = analysis_ledger.spans(view.all_kernels, view.copies, window=view.measured)
     return analysis_ledger.booked(layers, devices)
+
+
+def _doubted(view: Selection) -> list[pd.DataFrame]:
+    """Return the layers of unknown time, by what makes it doubtful, and of the profiler's own time."""
+    layers = []
+    for doubt in recording.doubts(view):
+        kind = COLLECTOR if doubt.kind is recording.Kind.COLLECTOR else "unknown"
+        layers.append(analysis_ledger.layer(doubt.stretches, kind, doubt.kind.value, None))
+    return layers
 
 
 def _idle(view: Selection) -> list[pd.DataFrame]:
@@ -49,6 +59,12 @@ def _idle(view: Selection) -> list[pd.DataFrame]:
 def ledger(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.LEDGER` of a selection: the time of each line of each GPU in each phase."""
     return analysis_ledger.ledger(booked(view), phases.phases(view))
+
+
+def judged(view: Selection) -> pd.DataFrame:
+    """Return the lines of the ledger that are judged: those of pauses that happen once are not."""
+    table = ledger(view)
+    return table[table["phase"] != "pause"].reset_index(drop=True)
 
 
 def lines(view: Selection) -> pd.DataFrame:

@@ -52,7 +52,7 @@ def phases(view: Selection) -> pd.DataFrame:
 @kept
 def judged(view: Selection) -> Judged:
     """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
-    found = phases(view.whole or view)
+    found = phases(view)
     windows: dict[int, tuple[Window, ...]] = {}
     for rank, mine in found.groupby("rank"):
         rows = mine[mine["phase"].isin(JUDGED)]
@@ -83,7 +83,8 @@ def selection(view: Selection) -> Selection:
     window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
     if window[1] <= window[0]:
         return view
-    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, view)
+    outside = judged(view).outside
+    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside)
 
 
 @kept
