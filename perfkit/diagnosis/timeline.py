@@ -18,6 +18,7 @@ from perfkit.analysis import communication, completeness, gaps, host, memory, ow
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import phases, recording
+from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure, kept
 from perfkit.diagnosis.rules import words
 from perfkit.format import duration, percent
@@ -98,7 +99,7 @@ def system_figures(view: Selection) -> dict[str, Figure]:
 
 def _judged_ns(view: Selection, found: pd.DataFrame) -> pd.Series:
     """Return how long each GPU is looked at, ns, in the order of `busy`: without pauses that happen once."""
-    once = completeness.within(phases.pauses(view), recording.spans(view))
+    once = completeness.within(phases.pauses(view), spans(view))
     paused = once.groupby(["rank", "gpu"])["dur_ns"].sum()
     of_gpu = paused.reindex(pd.MultiIndex.from_frame(found[["rank", "gpu"]]), fill_value=0).to_numpy()
     judged: pd.Series = found["end_ns"] - found["start_ns"] - of_gpu
@@ -183,11 +184,11 @@ def summed(gpus: pd.DataFrame) -> str:
 @kept
 def left_out(view: Selection) -> pd.DataFrame:
     """Return the stretches of each GPU that no figure counts: what is unknown, and pauses that happen once."""
-    once = completeness.within(phases.pauses(view), recording.spans(view))
+    once = completeness.within(phases.pauses(view), spans(view))
     parts = [part for part in (recording.unknown(view), once) if len(part)]
     if len(parts) < 2:
         return parts[0] if parts else completeness.STRETCHES.empty()
-    return completeness.within(pd.concat(parts, ignore_index=True), recording.spans(view))
+    return completeness.within(pd.concat(parts, ignore_index=True), spans(view))
 
 
 @kept
