@@ -36,7 +36,8 @@ CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
 # Of findings on the same kernels: causes that counters name, what their warps wait for, and what limits them.
 VAGUENESS = dict.fromkeys((*CAUSES, "low_occupancy"), 0) | {"kernel_stall": 1}
-VAGUENESS |= dict.fromkeys(("latency_bound", "memory_bound", "compute_bound"), 2)
+VAGUENESS |= dict.fromkeys(("latency_bound", "memory_bound", "cache_bound", "compute_bound"), 2)
+VAGUENESS["small_blocks"] = 3  # of kernels that something else limits; alone it leads
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (

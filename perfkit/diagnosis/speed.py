@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import hardware
-from perfkit.analysis import flops, operators, timeline, whatif
+from perfkit.analysis import flops, limiters, operators, timeline, warps, whatif
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import covered, migrated, on_one_axis, started_by, where
 from perfkit.analysis.flops.shapes import parsed
@@ -34,6 +34,7 @@ from perfkit.analysis.monitoring.readings import readings
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak
+from perfkit.diagnosis.kernels import small_blocks_text, small_blocks_title
 from perfkit.diagnosis.replayed import within
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
@@ -80,6 +81,17 @@ class Lowered(NamedTuple):
         return self.low_ns * (1 - self.to_hz / self.from_hz)
 
 
+class Idle(NamedTuple):
+    """Kernels whose blocks have a few threads, on the GPU where they run longest alone, and the longest of them."""
+
+    name: str
+    alone_ns: int
+    span_ns: int
+    longest: str
+    threads: int
+    blocks: int
+
+
 class Few(NamedTuple):
     """Kernels with fewer blocks than SMs on the GPU where they cost most: how long they run alone, and the longest."""
 
@@ -100,6 +112,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     throttled = known.get("log_throttled_frac")
     if throttled is None or throttled.value < NOTABLE:  # the reasons say more than the clock alone
         yield from _clock(view)
+    yield from _small_blocks(view)
     yield from _few_blocks(view)
     yield from _migrations(view)
 
@@ -191,6 +204,55 @@ def _clock(view: Selection) -> Iterator[Finding]:
     yield tell("clock_lowered", title, severity(lost), text, tuple(evidence), gain)
 
 
+def _has_few_threads(kernels: pd.DataFrame) -> Bool:
+    """Tell which kernels leave half of the lanes of their warps idle, or more."""
+    return kernels["block_threads"].to_numpy("float64", na_value=np.nan) <= limiters.FEW_THREADS
+
+
+@kept
+def small(view: Selection) -> Idle | None:
+    """Return the GPU on which kernels of a few threads per block run longest alone; None without such kernels."""
+    kernels = view.all_kernels
+    start, end = ends(kernels, view.window)
+    index, (device,) = devices(kernels)
+    is_small = _has_few_threads(kernels) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
+    if not is_small.any():
+        return None
+    alone, rest = (union(start, np.where(of, end, start), device) for of in (is_small, ~is_small))
+    alone_ns = total(subtract(alone, rest), len(index))
+    spans = index.merge(busy(view), on=["rank", "gpu"], how="left")["span_ns"].to_numpy()
+    at = int(np.argmax(alone_ns / spans))
+    mine = kernels[is_small & (device == at)]
+    if mine.empty:
+        return None
+    longest = mine.iloc[int(mine["dur_ns"].to_numpy().argmax())]
+    name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())
+    blocks = 0 if pd.isna(longest["grid_blocks"]) else int(longest["grid_blocks"])
+    threads = int(longest["block_threads"])
+    return Idle(name, int(alone_ns[at]), int(spans[at]), str(longest["full_name"]), threads, blocks)
+
+
+def _small_blocks(view: Selection) -> Iterator[Finding]:
+    found = None if len(view.launches) else small(view)  # counters tell more of the same kernels
+    if found is None or found.alone_ns < TAKEN * found.span_ns:
+        return
+    share = found.alone_ns / found.span_ns
+    definition = f"share of the span of {found.name} during which only kernels with blocks of a few threads ran"
+    part = Figure("small_blocks_frac", "Time of small blocks", share, "1", definition, "KERNELS, DEVICES")
+    definition = "threads of a block of the longest of these kernels"
+    threads = Figure("small_blocks_count", "Threads per block", found.threads, "count", definition, "KERNELS")
+    text = f"The longest is “{printable(found.longest, 80)}”: {_counted(found.blocks, 'block')} of "
+    text += f"{_counted(found.threads, 'thread')}. {small_blocks_text(found.threads)}"
+    title = small_blocks_title(found.threads, part.text, "the time")
+    most = share * (1 - found.threads / warps.WARP)
+    gain = removing(most, "best case: all lanes of a warp work; with more blocks the rest gets shorter too")
+    yield tell("small_blocks", title, severity(most), text, (part, threads), gain)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 @kept
 def few(view: Selection) -> Few | None:
     """Return the GPU that loses most in kernels of few blocks, None without such kernels or a number of SMs."""
@@ -201,7 +263,7 @@ def few(view: Selection) -> Few | None:
     sms = index.merge(known, on=["rank", "gpu"], how="left")["sm_count"].to_numpy(float)
     blocks = kernels["grid_blocks"].to_numpy("float64", na_value=np.nan)
     is_few = (blocks < sms[device]) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
-    is_few &= (kernels["family"] != "communication").to_numpy()
+    is_few &= (kernels["family"] != "communication").to_numpy() & ~_has_few_threads(kernels)
     if not is_few.any():
         return None
     alone, rest = (union(start, np.where(of, end, start), device) for of in (is_few, ~is_few))
