@@ -23,6 +23,7 @@ from perfkit.diagnosis import (
     paths,
     phases,
     replayed,
+    shapes,
     speed,
     system,
     transfers,
@@ -131,6 +132,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *paths.findings(view, by_id),
         *framework.findings(view, by_id),
         *speed.operator_findings(view, by_id),
+        *shapes.findings(view, by_id),
         *system.operator_findings(view, by_id),
         *monitor.findings(view),
     ]

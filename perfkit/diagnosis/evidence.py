@@ -119,10 +119,10 @@ def _compiled_by(view: Selection, pattern: re.Pattern[str]) -> bool:
     return in_names or any(pattern.search(str(module)) for module in modules)
 
 
-def _input_loader(view: Selection) -> bool:
-    """Ranges, operators or calls of Python show a DataLoader of PyTorch, or a program that is not PyTorch's."""
-    named = (view.ranges["name"], view.framework.ops["name"], view.run.python_calls["name"])
-    return any(where(names, LOADER.search).any() for names in named)
+def _no_loader(view: Selection) -> bool:
+    """PyTorch's operators are recorded, and no DataLoader is among them, or among ranges and calls of Python."""
+    named = (view.run.ranges["name"], view.run.ops["name"], view.run.python_calls["name"])
+    return len(view.run.ops) > 0 and not any(where(names, LOADER.search).any() for names in named)
 
 
 def _occupied(view: Selection, occupancy: str) -> bool:
@@ -210,7 +210,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "openmp": lambda view: _compiled_by(view, OPENMP),
     "cpu_paths": lambda view: len(view.run.calltree) > 0 and bool(host_metric(view.run.call_metrics)),
     "amd": lambda view: is_amd(view),
-    "input_loader": _input_loader,
+    "no_loader": _no_loader,
     "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
     "few_blocks_of_library": lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")

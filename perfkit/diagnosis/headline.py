@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis.access import CAUSES
-from perfkit.diagnosis import phases
+from perfkit.diagnosis import paths, phases
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
@@ -162,7 +162,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         if "log_gpu_busy_frac" in figures:
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
-    if why := too_few(view):
+    if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record more of the program before you optimise it."
     # The cause of over twice as much idle time goes before the first finding.
     first = ranked(findings)[0]

@@ -424,7 +424,7 @@ def _limit(
     """Return the finding on what limits launches, `share` of the measured time."""
     bound = rule.removesuffix("_bound")
     definition = "share of the measured time: time of the launches with this limit"
-    figure = Figure(f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "limiters")
+    figure = Figure(f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "limiters.limiters")
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
     limit = str(longest["limit"])

@@ -47,6 +47,7 @@ from perfkit.selection import Selection
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
 NOTABLE, LOW, REACHED = 0.1, 0.9, 0.99
 SHORT_NS, TAKEN = 10_000, 0.3
+HALF_COVERED, MANY, LITTLE = 0.5, 5, 0.05  # of a kernel's time; kernels of a name; of the time (conventions)
 SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 CAST = re.compile(r"aten::(?:to|_to_copy|type_as)")
 CONVERSION = re.compile("nchwToNhwc|nhwcToNchw")
@@ -92,6 +93,15 @@ class Idle(NamedTuple):
     blocks: int
 
 
+class Slowed(NamedTuple):
+    """How many times as long kernels of a GPU take while collectives run beside them, and what that costs."""
+
+    name: str
+    ratio: float
+    lost_ns: float
+    span_ns: int
+
+
 class Few(NamedTuple):
     """Kernels with fewer blocks than SMs on the GPU where they cost most: how long they run alone, and the longest."""
 
@@ -114,6 +124,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield from _clock(view)
     yield from _small_blocks(view)
     yield from _few_blocks(view)
+    yield from _slowed_kernels(view)
     yield from _migrations(view)
 
 
@@ -299,6 +310,65 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
     title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
     gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
     yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
+
+
+@kept
+def slowed_beside(view: Selection) -> Slowed | None:
+    """Return the GPU whose kernels take most longer while collectives run beside them; None where none is known.
+
+    Kernels of one name and grid are compared: those that collectives cover for half of their time or more, and those
+    that run without them. Each needs MANY of both. Medians are compared, because one name may have other data.
+    """
+    kernels = cut(view.all_kernels, view.window)
+    start, end = ends(kernels, None)
+    index, (device,) = devices(kernels)
+    is_collective = kernels["family"].eq("communication").to_numpy()
+    if not is_collective.any():
+        return None
+    spans = index.merge(busy(view), on=["rank", "gpu"], how="left")["span_ns"].to_numpy()
+    found = []
+    for at in np.unique(device[is_collective]).tolist():
+        here = device == at
+        cover = union(start[is_collective & here], end[is_collective & here])
+        mine = np.flatnonzero(here & ~is_collective & (end - start >= SHORT_NS))
+        inside = covered(cover, start[mine], end[mine]) / (end[mine] - start[mine])
+        frame = kernels.iloc[mine][["full_name", "grid_blocks", "dur_ns"]].assign(
+            beside=inside >= HALF_COVERED, alone=inside == 0
+        )
+        ratio, lost = _slower(frame.assign(grid_blocks=frame["grid_blocks"].fillna(-1)))
+        name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())
+        found.append(Slowed(name, ratio, lost, int(spans[at])))
+    return max(found, key=lambda one: one.lost_ns / one.span_ns, default=None)
+
+
+def _slower(kernels: pd.DataFrame) -> tuple[float, float]:
+    """Return how many times as long the same kernels take beside collectives, and how much that costs, ns."""
+    kind = ["full_name", "grid_blocks"]
+    beside, alone = (
+        kernels[kernels[side]].groupby(kind, observed=True)["dur_ns"].agg(["median", "size"])
+        for side in ("beside", "alone")
+    )
+    both = beside.join(alone, how="inner", lsuffix="_beside", rsuffix="_alone")
+    both = both[(both["size_beside"] >= MANY) & (both["size_alone"] >= MANY)]
+    usual = float((both["median_alone"] * both["size_beside"]).sum())
+    taken = float((both["median_beside"] * both["size_beside"]).sum())
+    return (taken / usual, taken - usual) if usual else (1.0, 0.0)
+
+
+def _slowed_kernels(view: Selection) -> Iterator[Finding]:
+    found = slowed_beside(view)
+    if found is None or found.ratio < 1 + NOTABLE or found.lost_ns < LITTLE * found.span_ns:
+        return
+    lost = found.lost_ns / found.span_ns
+    definition = "ratio of the same kernels' median durations (name, grid): beside collectives to without them"
+    ratio = Figure("slowed_kernel_ratio", "Same kernels, collectives", found.ratio, "1", definition, "KERNELS")
+    definition = f"share of the span of {found.name} that kernels take longer while collectives run beside them"
+    part = Figure("slowed_kernels_frac", "Time lost beside collectives", lost, "1", definition, "KERNELS")
+    times = f"{found.ratio:.2f} times"
+    title = f"Communication slows computation: the same kernels take {times} as long beside collectives"
+    text = f"On {found.name} this costs {part.text} of the time. Collectives take SMs, and bandwidth of the memory."
+    gain = removing(lost, "best case: kernels run as fast beside collectives as without them")
+    yield tell("slowed_kernels", title, severity(lost), text, (part, ratio), gain)
 
 
 @kept
