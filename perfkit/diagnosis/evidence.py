@@ -21,13 +21,14 @@ from perfkit.analysis.limiters import FEW_THREADS
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.analysis.warps import occupancy
+from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
 from perfkit.diagnosis.kernels import last_waves, limited, points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
-from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
+from perfkit.diagnosis.speed import CONVERSION, operated, unfused
 from perfkit.diagnosis.timeline import detected
 from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family

@@ -13,8 +13,17 @@ import pandas as pd
 from perfkit import hardware
 from perfkit.analysis import access, dossier, flops, limiters, roofline, warps
 from perfkit.analysis.roofline import CEILINGS
+from perfkit.diagnosis.blocks import small_blocks_text, small_blocks_title
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing
-from perfkit.diagnosis.framework import PRECISIONS, gpu_time, has_tensor_cores
+from perfkit.diagnosis.framework import PRECISIONS, gpu_time
+from perfkit.diagnosis.limiting import (
+    busy_units,
+    helps_against,
+    inside,
+    limits_named,
+    unit_name,
+    with_these_instructions,
+)
 from perfkit.diagnosis.rules import rules, tell
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent, printable
@@ -37,7 +46,6 @@ WORKING = 0.1  # of the cycles; a tensor pipe that is active less often hardly w
 LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
 SPILLED = Gain(1.0, math.inf, "spilled registers make much of the memory traffic", whole=KERNELS_ALONE)
 SHORT_NS = 10_000  # all of a shorter kernel is latency where its grid does not fill the GPU (convention)
-LEVELS = {"l1": "L1 and shared memory", "l2": "L2", "dram": "DRAM", "lsu": "load/store pipe", "issue": "issue slots"}
 NOTABLE = 0.1  # of the measured time (convention)
 
 
@@ -182,7 +190,7 @@ def _nearest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _under_roof(view: Selection, points: pd.DataFrame) -> pd.DataFrame:
-    """Return a point of each launch whose roof says something of it: of those that count, not integers, limit it."""
+    """Return a point of each launch that its roof can describe: no launch whose limit is integer work."""
     under = _nearest(points[points["roof_share_frac"].notna()])
     limits = limiters.limiters(view.launches, view.counters)
     on_integers = limits["pipe"].isin(INTEGER) & (limits["pipe_frac"] >= WORKING)
@@ -238,29 +246,11 @@ def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding
     limit = str(limits.loc[mine, "limit"].iloc[0])
     if limit in (*limiters.SM_UNITS, *limiters.CACHES, *limiters.MEMORIES):
         level = "low"
-        text += f" More warps help little as long as another limit remains: {_inside(_unit_name(limit))}."
+        text += f" More warps help little as long as another limit remains: {inside(unit_name(limit))}."
     gain = Gain(1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE)
     if count <= limiters.FEW_THREADS:
         gain = _of_kernels(known, share, 1 - count / warps.WARP, "best case: all 32 lanes of a warp work")
     yield tell("small_blocks", title, level, text, (size, part), gain, place=place)
-
-
-def small_blocks_title(threads: int, share: str, whole: str) -> str:
-    """Return what kernels of small blocks cost, as a sentence without its end."""
-    counted = "one thread" if threads == 1 else f"{threads} threads"
-    if threads < warps.WARP:
-        idle = f"{warps.WARP - threads} of the {warps.WARP} lanes of a warp idle"
-        return f"Kernels whose blocks have {counted}, and leave {idle}, take {share} of {whole}"
-    return f"Kernels whose blocks have {counted}, one warp, take {share} of {whole}"
-
-
-def small_blocks_text(threads: int, residency: str = "") -> str:
-    """Return why small blocks are slow: the lanes of a warp, or the blocks that fit on an SM (`residency`)."""
-    if threads < warps.WARP:
-        return (
-            f"A warp executes each instruction for {warps.WARP} threads; here it has work for only {threads} of them."
-        )
-    return f"An SM holds at most 32 blocks (16 or 24 on some GPUs), here of one warp each. {residency}".strip()
 
 
 def _residency(view: Selection, launch: pd.Series) -> str:
@@ -424,92 +414,21 @@ def _limit(
     """Return the finding on what limits launches, `share` of the measured time."""
     bound = rule.removesuffix("_bound")
     definition = "share of the measured time: time of the launches with this limit"
-    figure = Figure(f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "limiters.limiters")
+    figure = Figure(
+        f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "limiters.limiters"
+    )
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
     limit = str(longest["limit"])
     name = printable(longest["name"], 80)
-    text = f"Longest: {name}. {_busy_units(longest)}"
+    text = f"Longest: {name}. {busy_units(longest)}"
     gain = _gain(view, rule, rows, known, share, peaks)
     if gain.high == math.inf and rule in ("cache_bound", "compute_bound"):
-        text += f" {_with_these_instructions(rows)}"
-    title = f"{_named(rows)} the measured kernels {percent(share)} of their time"
+        text += f" {with_these_instructions(rows)}"
+    title = f"{limits_named(rows)} the measured kernels {percent(share)} of their time"
     severity = _level(known) if rule == "latency_bound" else "low"
-    helps = _helps(view, limit, str(longest["pipe"]))
-    return tell(rule, title, severity, text, (figure, *evidence), gain, first=helps, place=f"kernel {name}")
-
-
-def _named(rows: pd.DataFrame) -> str:
-    """Return the limits of launches that have a tenth of their time or more, as the subject and verb of a sentence."""
-    times = rows.groupby(rows["limit"].astype(object))["dur_ns"].sum().sort_values(ascending=False, kind="stable")
-    limits = [str(limit) for limit in times.index[times >= NOTABLE * times.sum()]]
-    if limits[0] == "small grid":
-        return "Grids that are too small to fill the GPU limit"
-    if limits[0] == "latency":
-        return "Latency limits"
-    names = list(dict.fromkeys(_unit_name(limit) for limit in limits))
-    verb = "limits" if len(names) == 1 and " and " not in names[0] else "limit"
-    return f"{' and '.join([names[0], *(_inside(name) for name in names[1:])])} {verb}"
-
-
-def _inside(name: str) -> str:
-    return name.replace("The ", "the ", 1)
-
-
-def _unit_name(limit: str) -> str:
-    """Return a unit as the subject of a sentence.
-
-    >>> _unit_name("alu"), _unit_name("dram")
-    ('The ALU pipe', 'DRAM')
-    """
-    return access.UNITS[limit].name if limit in access.UNITS else f"The {limit.upper()} pipe"
-
-
-def _busy_units(row: pd.Series) -> str:
-    """Return how busy the units of the GPU are in a launch, and what that means, in sentences."""
-    parts = {name: row[f"{unit}_frac"] for unit, name in LEVELS.items()}
-    if pd.notna(row["pipe_frac"]):
-        parts[f"{str(row['pipe']).upper()} pipe"] = row["pipe_frac"]
-    known = {name: share for name, share in parts.items() if pd.notna(share)}
-    ranked = sorted(known, key=lambda name: -known[name])[:4]
-    units = ", ".join(f"{name} {percent(known[name])}" for name in ranked)
-    busy = f"Its busiest units: {units} of their peak rate." if units else ""
-    limit = str(row["limit"])
-    if limit == "small grid":
-        waves = f"{number(row['waves'])} waves" if row["waves"] > 0 else f"{row['blocks']:,.0f} blocks"
-        return f"Its grid has too few blocks to fill the GPU ({waves}). {busy}".strip()
-    if limit == "latency":
-        filled = (
-            "though the grid fills the GPU"
-            if pd.notna(row["waves"])
-            else "and how far the grid fills the GPU is unknown"
-        )
-        return f"It waits: no unit reaches 60 % of its peak rate, {filled}. {busy}".strip()
-    pipe = access.PIPES.get(str(row["pipe"]) if limit in ("issue", "sm") else limit)
-    does = f" {str(row['pipe'] if limit in ('issue', 'sm') else limit).upper()}: {pipe.does}." if pipe else ""
-    return f"{busy}{does}"
-
-
-def _with_these_instructions(rows: pd.DataFrame) -> str:
-    """Return the bound of launches that keep their instructions, in a sentence."""
-    known = rows[rows["bound_frac"].notna()]
-    if known.empty:
-        return ""
-    busy = float((known["bound_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
-    most = f"{1 / busy:.{1 if busy < 0.9 else 2}f} times"
-    return f"With the same instructions these kernels can be at most {most} as fast; others can save more."
-
-
-def _helps(view: Selection, limit: str, pipe: str) -> str:
-    """Return what usually helps where a unit is the limit; nothing where that depends on more than the unit."""
-    if limit in access.UNITS and limit != "issue":
-        return access.UNITS[limit].helps
-    if limit == "issue":
-        return access.PIPES[pipe].helps if pipe in access.PIPES else access.UNITS[limit].helps
-    if limit not in access.PIPES:
-        return ""
-    words = access.PIPES[limit]
-    return words.with_tensor_cores if words.with_tensor_cores and has_tensor_cores(view) else words.helps
+    steps = helps_against(view, limit, str(longest["pipe"]))
+    return tell(rule, title, severity, text, (figure, *evidence), gain, first=steps, place=f"kernel {name}")
 
 
 def _gain(view: Selection, rule: str, rows: pd.DataFrame, known: dict[str, Figure], share: float, peaks: str) -> Gain:
