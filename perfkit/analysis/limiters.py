@@ -118,11 +118,13 @@ def _of_memory(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """
     memory, dram = table["memory_frac"].to_numpy(), table["dram_frac"].to_numpy()
     l1, l2 = (table[name].to_numpy() for name in ("l1_frac", "l2_frac"))
-    cache = np.fmax(np.fmin(l1, memory), np.fmin(l2, memory))
+    # A cache works no more than the memory in all; its own counter may say so where it counts active cycles.
+    at_l1 = np.minimum(l1, memory)
+    at_l2 = np.minimum(l2, memory)
+    cache = np.fmax(at_l1, at_l2)
     best = np.fmax(cache, dram)
     unknown = ~(best >= memory - APART)
     is_dram = dram >= best - EQUAL
-    is_l1 = np.fmin(l1, memory) >= np.fmin(l2, memory)
-    is_l1 |= np.isnan(l2)
+    is_l1 = (at_l1 >= at_l2) | np.isnan(l2)
     cases = [unknown & np.isnan(dram), unknown, is_dram, is_l1]
     return np.select(cases, ["memory", "cache", "dram", "l1"], "l2"), np.select(cases, [memory, memory, dram, l1], l2)
