@@ -25,6 +25,7 @@ from perfkit.analysis import (
     host,
     kernels,
     lanes,
+    limiters,
     llm_operations,
     memory,
     monitoring,
@@ -43,6 +44,6 @@ from perfkit.analysis import (
 
 __all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "completeness"]
 __all__ += ["dossier", "efficiency"]
-__all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "llm_operations", "memory", "monitoring"]
-__all__ += ["operators", "ownership", "phases", "ranks", "repetitions", "roofline", "scaling", "steps", "timeline"]
-__all__ += ["warps", "whatif"]
+__all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "limiters", "llm_operations", "memory"]
+__all__ += ["monitoring", "operators", "ownership", "phases", "ranks", "repetitions", "roofline", "scaling", "steps"]
+__all__ += ["timeline", "warps", "whatif"]

@@ -25,7 +25,7 @@ from perfkit import names
 from perfkit.analysis.causes import where
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.analysis.roofline import speed_of_light
-from perfkit.analysis.warps import main_stall, positive
+from perfkit.analysis.warps import main_stall, occupancy, positive, tail_lost
 from perfkit.errors import PerfkitError
 from perfkit.tables import LAUNCHES, STALLS
 
@@ -56,8 +56,17 @@ class _Check:
 
 
 class Pipe(NamedTuple):
-    """What one of the SM's pipes does, and what usually helps where it is the limit."""
+    """What one of the SM's pipes does, and what usually helps where it is the limit, also `with_tensor_cores`."""
 
+    does: str
+    helps: str
+    with_tensor_cores: str = ""
+
+
+class Unit(NamedTuple):
+    """How a sentence names a unit of the GPU, what that does, and what usually helps where it is the limit."""
+
+    name: str
     does: str
     helps: str
 
@@ -98,6 +107,7 @@ _RULES: dict[str, tuple[tuple[str, ...], Rule]] = {
 with Path(__file__).with_suffix(".toml").open("rb") as _file:
     _TEXTS = tomllib.load(_file)
 PIPES: dict[str, Pipe] = {name: Pipe(**words) for name, words in _TEXTS.pop("pipes").items()}
+UNITS: dict[str, Unit] = {name: Unit(**words) for name, words in _TEXTS.pop("units").items()}
 _CHECKS = tuple(_Check(name, *_RULES[name], **words) for name, words in _TEXTS.items())
 _COLUMNS = ("check", "value", "target", "verdict", "sentence", "measure")
 _NO_TARGET = "How much the L1 cache serves; data used once, or kept in shared memory, need not hit."
@@ -196,7 +206,8 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     - bank_conflicts: a fraction of the passes through shared memory, from 0.1 on where the L1 cache is the limit;
     - divergence: idle threads of executed warps, a fraction, from 0.25 on where the SMs are the limit;
     - spills: sectors of local memory, a fraction of those of local and global memory, from 0.25 on;
-    - imbalance: 1 - active cycles of the average SM / of the busiest, from 0.3 on if there is a block for each SM;
+    - imbalance: 1 - active cycles of the average SM / of the busiest, from 0.3 on if there is a block for each SM; by
+      the waves of the grid where the cycles were not measured;
     - atomics: busy time of the L2 slice that does most of the atomics, a fraction, where it is the limit;
     - narrow_loads: bytes per thread and load, up to 2, where the device memory is not the limit.
 
@@ -221,12 +232,17 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     width = check["load_sectors_per_request"]  # 32 bytes for 32 threads
     by_memory, by_sm = (memory >= LIMITING) & (memory >= sm), (sm >= LIMITING) & (sm > memory)
     narrow = (width <= _NARROW) & (loads >= _LOADING) & (check["sector_use_frac"] >= 0.9) & (lanes >= 0.9)
+    waves = occupancy(launches, counters)["waves"].to_numpy("float64")
+    # Where the cycles were not measured and no unit is busy, the waves tell.
+    by_waves = np.where(np.fmax(sm, memory) < LIMITING, 1 - tail_lost(waves, balance), 1.0)
+    worked = first(balance, by_waves)
     long = launches["dur_ns"].to_numpy("float64") >= _LONG_NS
     occupied, possible = (
         launches[f"{which}_occupancy_frac"].to_numpy("float64") for which in ("achieved", "theoretical")
     )
     filled = np.fmin(occupied / positive(possible), 1.0)  # an SM with fewer warps works slower too
     is_wide = launches["grid_blocks"].to_numpy("float64") >= first(*(metrics[name].to_numpy() for name in _SMS))
+    is_wide |= waves >= 1
     found = {
         "uncoalesced": (by_memory & (excess >= _EXCESS) & ~contended, excess, 1 - np.fmax(sm, dram * (1 - excess))),
         "bank_conflicts": (
@@ -236,7 +252,7 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
         ),
         "divergence": (by_sm & (lanes < 0.75), 1 - lanes, np.fmin(1 - lanes, 1 - dram)),
         "spills": ((spilled >= _SPILLED) & ~by_sm, spilled, 1 - dram * (1 - spilled)),
-        "imbalance": ((balance <= _BALANCED) & is_wide & long, 1 - balance, 1 - balance * filled),
+        "imbalance": ((worked <= _BALANCED) & is_wide & long, 1 - worked, 1 - worked * filled),
         "atomics": (contended, metrics[_ATOMICS[1]].to_numpy() / 100, 1 - np.fmax(sm, dram)),
         "narrow_loads": (narrow & ~(dram >= LIMITING), width, 1 - dram),
     }
@@ -246,19 +262,16 @@ def losses(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def busiest_pipe(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
-    """Return which pipe of the SMs is busiest in each launch, and how busy it is.
+def pipe_shares(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return how busy each pipe of the SMs is in each launch, a float64 column in 0..1 for each of PIPES.
 
-    A row per launch, in their order: `pipe` string, one of PIPES, NA where no pipe was measured; `busy_frac` float64 in
-    0..1, of the peak rate. Source: Nsight Compute, Kernel Profiling Guide, "Pipelines".
+    A row per launch, in their order; NaN where a pipe was not measured. Of what was recorded, the larger counts: the
+    share of the cycles in which the SMs work, or of all. Source: Nsight Compute, Kernel Profiling Guide, "Pipelines".
     """
     names = [form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")]
     metrics = wide(launches, counters, names).to_numpy() / 100
     busy = np.fmax.reduce(metrics.reshape(len(launches), len(PIPES), -1), axis=2)
-    most = np.nan_to_num(busy, nan=-1).argmax(axis=1)
-    share = busy[np.arange(len(busy)), most]
-    pipes = pd.Series(np.array([*PIPES], object)[most], launches.index, "string")
-    return pd.DataFrame({"pipe": pipes.mask(np.isnan(share)), "busy_frac": share}, launches.index)
+    return pd.DataFrame(busy, launches.index, list(PIPES))
 
 
 def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.DataFrame | None = None) -> pd.DataFrame:

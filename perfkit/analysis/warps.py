@@ -32,6 +32,7 @@ from perfkit.tables import STALLS
 
 WARP = 32
 REGISTER_UNIT = 256  # registers are given out per warp in units of this many
+FEW_WAVES = 4  # after more, a last wave that is not full costs little (convention)
 SCHEDULERS = 4  # each with its quarter of the registers
 LIMITS = ("warps", "registers", "shared_memory", "slots")
 _MEASURED = {
@@ -175,6 +176,23 @@ def resident_blocks(threads: Float, registers: Float, shared: Float, sm: pd.Data
         "slots": sm["slots"].to_numpy(),
     }
     return pd.DataFrame(columns)
+
+
+def tail_lost(waves: Float, balance: Float) -> Float:
+    """Return the share of the time in which SMs have no block of the last wave; 0 after FEW_WAVES waves.
+
+    `balance` is the active time of the average SM over that of the busiest. Where it was measured it decides, else the
+    waves do, as if each took as long as a full one: 1 - waves / whole waves.
+
+    >>> tail_lost(np.array([133 / 132, 1.0, 2.5, 40.5]), np.full(4, np.nan)).round(3).tolist()
+    [0.496, 0.0, 0.167, 0.0]
+    """
+    known = np.isfinite(waves) & (waves > 1)
+    whole = np.ceil(np.where(known, waves, 1.0))
+    lost = np.where(known, 1 - waves / whole, 0.0)
+    lost = np.where(waves < FEW_WAVES, lost, 0.0)
+    measured = np.where(np.isnan(balance), lost, 1 - balance)
+    return np.maximum(np.minimum(lost, measured), 0.0)
 
 
 def positive(values: Float) -> Float:

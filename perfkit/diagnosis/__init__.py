@@ -25,6 +25,7 @@ from perfkit.diagnosis import (
     phases,
     recording,
     replayed,
+    shapes,
     speed,
     system,
     transfers,
@@ -133,6 +134,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *paths.findings(view, by_id),
         *framework.findings(view, by_id),
         *speed.operator_findings(view, by_id),
+        *shapes.findings(view, by_id),
         *system.operator_findings(view, by_id),
         *monitor.findings(view),
     ]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis import recording, timeline
+from perfkit.diagnosis import paths, recording, timeline
 from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
@@ -193,6 +193,7 @@ def _profiled(view: Selection, known: Known, finding: Finding) -> str:
 
 
 CHECKS: dict[str, Check] = {
+    "few_operations": lambda view, known, _: paths.too_few(known),
     "warm_up": _warming_up,
     "profiled": _profiled,
     "blocked": lambda view, _, finding: f"{BLOCKED}: measure again without that" if blocking(view) else "",

@@ -6,26 +6,29 @@ say (conventions).
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 import pandas as pd
 
 from perfkit.analysis import steps
+from perfkit.analysis.calltree import host_metric
 from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import covered_by, started_by, where
 from perfkit.analysis.intervals import cut
-from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
+from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed, wide
+from perfkit.analysis.limiters import FEW_THREADS
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.analysis.warps import occupancy
+from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.finding import HORIZONS, kept
-from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats
-from perfkit.diagnosis.kernels import last_waves, points
+from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
+from perfkit.diagnosis.kernels import last_waves, limited, points
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
-from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
+from perfkit.diagnosis.speed import CONVERSION, operated, unfused
 from perfkit.diagnosis.timeline import detected
 from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family
@@ -43,6 +46,13 @@ NETWORK = re.compile("NET/")
 OPTIMIZER = re.compile(r"Optimizer\.step#")
 FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
+LOADER = re.compile("DataLoader", re.IGNORECASE)
+ELEMENTWISE = ("elementwise", "copy", "normalisation", "reduction", "softmax")
+# How nvc names kernels of OpenACC and OpenMP, and the libraries that these load.
+OPENACC = re.compile(r"_\d+_gpu(?:__red)?(?:\W|$)|libacc(?:host|device|na)")
+OPENMP = re.compile(r"^nvkernel_|^__omp_offloading_|libomptarget|libnvomp")
+REGISTERS, BY_REGISTERS = "launch__registers_per_thread", "launch__occupancy_limit_registers"
+REGISTER_FILE = 65_536  # registers of an SM of every GPU since Kepler
 
 
 def _share(part: pd.Series, of: pd.Series) -> float:
@@ -80,6 +90,40 @@ def _no_matrix(view: Selection) -> bool:
     kernels = cut(view.kernels, view.window) if len(view.kernels) else view.launches
     matrix = pd.Series(where(kernels["full_name"], lambda name: family(name) in MATRIX_FAMILIES))
     return len(kernels) > 0 and _share(matrix, kernels["dur_ns"]) < TENTH
+
+
+def _of_families(view: Selection, families: Collection[str]) -> bool:
+    """Kernels of these families take a tenth of the kernels' time or more."""
+    kernels = _measured(view)
+    found = pd.Series(where(kernels["full_name"], lambda name: family(name) in families))
+    return len(kernels) > 0 and _share(found, kernels["dur_ns"]) >= TENTH
+
+
+def _occupancy_limits(view: Selection, pattern: re.Pattern[str]) -> bool:
+    """What limits the occupancy fits this pattern in launches with half of the measured time."""
+    limiter = occupancy(view.launches, view.counters)["limiter"].astype("string")
+    return _share(limiter.str.contains(pattern).fillna(False), view.launches["dur_ns"]) >= HALF
+
+
+def _registers_full(view: Selection) -> bool:
+    """One block takes nearly all registers of an SM in launches with half of the measured time."""
+    counted = wide(view.launches, view.counters, [REGISTERS, BY_REGISTERS])
+    at_once = view.launches["block_threads"].to_numpy("float64", na_value=np.nan) * counted[REGISTERS].to_numpy()
+    is_full = (counted[BY_REGISTERS].to_numpy() == 1) & (at_once >= MOST * REGISTER_FILE)
+    return _share(pd.Series(is_full), view.launches["dur_ns"]) >= HALF
+
+
+def _compiled_by(view: Selection, pattern: re.Pattern[str]) -> bool:
+    """Names of kernels or libraries show that a compiler made the kernels from directives."""
+    kernels, modules = _measured(view), view.run.calltree["module"].cat.categories
+    in_names = bool(where(kernels["full_name"], pattern.search).any())
+    return in_names or any(pattern.search(str(module)) for module in modules)
+
+
+def _no_loader(view: Selection) -> bool:
+    """PyTorch's operators are recorded, and no DataLoader is among them, or among ranges and calls of Python."""
+    named = (view.run.ranges["name"], view.run.ops["name"], view.run.python_calls["name"])
+    return len(view.run.ops) > 0 and not any(where(names, LOADER.search).any() for names in named)
 
 
 def _occupied(view: Selection, occupancy: str) -> bool:
@@ -149,14 +193,25 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
         _share((p := points(view).drop_duplicates(["rank", "gpu", "launch"]))["waves"] >= 1, p["dur_ns"]) >= HALF
     ),
     "full_occupancy": lambda view: _occupied(view, "achieved_occupancy_frac"),
-    # Shared memory alone limits the occupancy of half of the measured time.
-    "shared_memory_limits": lambda view: (
-        _share(
-            occupancy(view.launches, view.counters)["limiter"].eq("shared memory").fillna(False),
-            view.launches["dur_ns"],
-        )
-        >= HALF
+    # What limits the occupancy of half of the measured time.
+    "shared_memory_limits": lambda view: _occupancy_limits(view, re.compile("shared memory")),
+    "registers_limit": lambda view: _occupancy_limits(view, re.compile("registers")),
+    "registers_free": lambda view: _occupancy_limits(view, re.compile("^(?!.*registers)")),
+    "registers_full": _registers_full,
+    "few_lanes": lambda view: (
+        _share((k := _measured(view))["block_threads"].le(FEW_THREADS).fillna(False), k["dur_ns"]) >= TENTH
     ),
+    "dram_limits": lambda view: (
+        len(view.launches) > 0 and _share((limits := limited(view))["limit"].eq("dram"), limits["dur_ns"]) >= HALF
+    ),
+    "tensor_cores": has_tensor_cores,
+    "matrix": lambda view: _of_families(view, MATRIX_FAMILIES),
+    "elementwise": lambda view: _of_families(view, ELEMENTWISE),
+    "openacc": lambda view: _compiled_by(view, OPENACC),
+    "openmp": lambda view: _compiled_by(view, OPENMP),
+    "cpu_paths": lambda view: len(view.run.calltree) > 0 and bool(host_metric(view.run.call_metrics)),
+    "amd": lambda view: is_amd(view),
+    "no_loader": _no_loader,
     "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
     "few_blocks_of_library": lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")

@@ -126,6 +126,18 @@ def capability(view: Selection) -> float:
     return float(pd.to_numeric(view.devices["compute_capability"].astype(str), errors="coerce").min())
 
 
+# Turing chips without tensor cores (TU116, TU117) have the compute capability of those that have them.
+WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b|TU11[67]")
+
+
+def has_tensor_cores(view: Selection) -> bool:
+    """Tell whether the GPUs have tensor cores, as far as is known; a GPU that names neither itself nor more may."""
+    names = view.devices["name"].astype("string").fillna("")
+    if names.str.contains(WITHOUT_TENSOR_CORES).any():
+        return False
+    return not capability(view) < VOLTA
+
+
 @kept
 def synchronisations(view: Selection) -> pd.DataFrame:
     """Return `operators.synchronisations` of a selection, with the lines that wait."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis.access import CAUSES
-from perfkit.diagnosis import phases, recording
+from perfkit.diagnosis import paths, phases, recording
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
@@ -36,7 +36,8 @@ CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
 # Of findings on the same kernels: causes that counters name, what their warps wait for, and what limits them.
 VAGUENESS = dict.fromkeys((*CAUSES, "low_occupancy"), 0) | {"kernel_stall": 1}
-VAGUENESS |= dict.fromkeys(("latency_bound", "memory_bound", "compute_bound"), 2)
+VAGUENESS |= dict.fromkeys(("latency_bound", "memory_bound", "cache_bound", "compute_bound"), 2)
+VAGUENESS["small_blocks"] = 3  # of kernels that something else limits; alone it leads
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -176,7 +177,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         if "log_gpu_busy_frac" in figures:
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
-    if why := too_few(view):
+    if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record more of the program before you optimise it."
     # The cause of over twice as much idle time goes before the first finding.
     first = ranked(findings)[0]

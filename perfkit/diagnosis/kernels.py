@@ -11,24 +11,41 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from perfkit import hardware
-from perfkit.analysis import access, dossier, flops, roofline, warps
+from perfkit.analysis import access, dossier, flops, limiters, roofline, warps
 from perfkit.analysis.roofline import CEILINGS
+from perfkit.diagnosis.blocks import small_blocks_text, small_blocks_title
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
+from perfkit.diagnosis.limiting import (
+    busy_units,
+    helps_against,
+    inside,
+    limits_named,
+    unit_name,
+    with_these_instructions,
+)
 from perfkit.diagnosis.rules import rules, tell
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent, printable
 from perfkit.selection import Selection
 
-# A grid too small to fill the GPU is the commonest way of waiting for latency; the reason says which it is.
-VERDICTS = {"latency": ("latency", "small_grid"), "memory": ("memory",), "compute": ("compute", "balanced")}
+# A rule about what limits kernels, and the limits that it tells of, as `limiters.LIMITS` names them.
+GROUPS = {
+    "latency_bound": ("small grid", "latency"),
+    "memory_bound": limiters.MEMORIES,
+    "cache_bound": limiters.CACHES,
+    "compute_bound": limiters.SM_UNITS,
+}
+# What the roof of a launch says where its counters do not name a unit.
+BY_ROOF = {"compute": "sm", "memory": "dram", "latency": "latency", "balanced": "sm", "small_grid": "small grid"}
+INTEGER = ("alu", "xu")  # pipes whose work is no floating-point operation
 KERNELS_ALONE = "the measured kernels"
 BETTER_HALF = 0.5
 STALLED, SATURATED = 0.3, 0.8  # Nsight Compute, rule CPIStall: over 0.3 of the latency, issue slots used below 0.8
 WORKING = 0.1  # of the cycles; a tensor pipe that is active less often hardly works (convention)
 LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
 SPILLED = Gain(1.0, math.inf, "spilled registers make much of the memory traffic", whole=KERNELS_ALONE)
-FEW_WAVES = 4  # after more, a last wave that is not full costs little (convention)
+SHORT_NS = 10_000  # all of a shorter kernel is latency where its grid does not fill the GPU (convention)
 NOTABLE = 0.1  # of the measured time (convention)
 
 
@@ -114,10 +131,10 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         definition, label = "FLOP of the measured launches per byte of their DRAM traffic", "Arithmetic intensity"
         yield Figure("measured_intensity", label, float(counted / moved), "FLOP/byte", definition, source)
     bounds = roof(view, peaks=peaks)
-    under = bounds.points[bounds.points["roof_share_frac"].notna()]
-    # Of a launch in several precisions the point nearest to its roof counts.
-    under = under.sort_values("roof_share_frac", kind="stable").drop_duplicates(["rank", "gpu", "launch"], keep="last")
-    if time := under["dur_ns"].sum():
+    every = bounds.points["dur_ns"].where(~bounds.points.duplicated(["rank", "gpu", "launch"])).sum()
+    under = _under_roof(view, bounds.points)
+    time = float(under["dur_ns"].sum())
+    if time > BETTER_HALF * every:
         weighted = float((under["roof_share_frac"] * under["dur_ns"]).sum() / time)
         definition = f"share of the roof at each launch's intensity, weighted by time; roof: {bounds.source}"
         yield Figure("roof_share_frac", "Share of the roof", weighted, "1", definition, "roofline.bound")
@@ -153,23 +170,111 @@ def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
             yield Figure(column, label, value, "1", definition, "LAUNCHES")
 
 
+@kept
+def limited(view: Selection, *, peaks: str = "") -> pd.DataFrame:
+    """Return `limiters.limiters` of the measured launches; by their roof where the throughputs were not recorded."""
+    found = limiters.limiters(view.launches, view.counters)
+    verdicts = _nearest(roof(view, peaks=peaks).points).set_index(["rank", "launch"])
+    verdicts = verdicts[["bound", "rule"]].reindex(pd.MultiIndex.from_frame(found[["rank", "launch"]]))
+    verdict = verdicts["bound"].astype(object).to_numpy()
+    is_told = found["limit"].ne("not measured").to_numpy()
+    by_roof = pd.Series([BY_ROOF.get(str(each), "not measured") for each in verdict], found.index, "string")
+    limit = found["limit"].where(is_told, by_roof).mask(verdict == "refused", "not measured")
+    return found.assign(limit=limit)
+
+
+def _nearest(points: pd.DataFrame) -> pd.DataFrame:
+    """Return a point of each launch: of one in several precisions that which is nearest to its roof."""
+    rising = points.sort_values("roof_share_frac", kind="stable", na_position="first")
+    return rising.drop_duplicates(["rank", "gpu", "launch"], keep="last")
+
+
+def _under_roof(view: Selection, points: pd.DataFrame) -> pd.DataFrame:
+    """Return a point of each launch that its roof can describe: no launch whose limit is integer work."""
+    under = _nearest(points[points["roof_share_frac"].notna()])
+    limits = limiters.limiters(view.launches, view.counters)
+    on_integers = limits["pipe"].isin(INTEGER) & (limits["pipe_frac"] >= WORKING)
+    on_integers &= (limits["pipe_frac"] > limits["dram_frac"].fillna(0.0)) & ~limits["limit"].isin(limiters.CACHES)
+    keys = pd.MultiIndex.from_frame(limits.loc[on_integers, ["rank", "launch"]])
+    return under[~pd.MultiIndex.from_frame(under[["rank", "launch"]]).isin(keys)]
+
+
 def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> Iterator[Finding]:
-    """Yield what bounds the kernels that were measured, if one bound covers at least half of their time.
+    """Yield what limits the kernels that were measured, if one kind of limit covers at least half of their time.
 
     Where the GPU computes less than half of the time, faster kernels cannot help much, and severity is low.
     """
     if view.launches.empty:
         return
-    points = roof(view, peaks=peaks).points.drop_duplicates(["rank", "gpu", "launch"])
-    time = points["dur_ns"].groupby(points["bound"].astype(object)).sum()
-    for bound, verdicts in VERDICTS.items():
-        share = float(time.reindex(verdicts, fill_value=0.0).sum() / time.sum()) if time.sum() else 0.0
+    limits = limited(view, peaks=peaks)
+    limits = limits[limits["dur_ns"].notna()]
+    total = float(limits["dur_ns"].sum())
+    for rule, group in GROUPS.items():
+        rows = limits[limits["limit"].isin(group)]
+        share = float(rows["dur_ns"].sum() / total) if total else 0.0
         if share >= BETTER_HALF:
-            yield _finding(view, bound, share, points[points["bound"].isin(verdicts)], known)
-            if bound == "latency":  # where SMs or memory work enough, more warps bring nothing
+            yield _limit(view, rule, share, rows, known, peaks)
+            if rule == "latency_bound":  # where a unit works enough, more warps bring nothing
                 yield from _few_warps(view, known)
+    yield from _small_blocks(view, known)
     yield from _causes(view, known)
     yield from _waiting(view, known)
+
+
+def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Blocks of a few threads leave lanes idle; of blocks of one warp an SM may hold too few."""
+    launches = view.launches[view.launches["dur_ns"].notna() & view.launches["block_threads"].notna()]
+    threads = launches["block_threads"].astype("int64")
+    occupied = launches["theoretical_occupancy_frac"] < LOW_OCCUPANCY
+    rows = launches[(threads <= limiters.FEW_THREADS) | ((threads <= warps.WARP) & occupied)]
+    total = float(view.launches["dur_ns"].sum())
+    if rows.empty or rows["dur_ns"].sum() < NOTABLE * total:
+        return
+    longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+    share, count = float(rows["dur_ns"].sum() / total), int(longest["block_threads"])
+    definition = "share of the measured time: time of launches with blocks of a few threads, or of one warp"
+    part = Figure("small_blocks_frac", "Time of small blocks", share, "1", definition, "LAUNCHES")
+    definition = "threads of a block of the longest of these launches"
+    size = Figure("small_blocks_count", "Threads per block", float(count), "count", definition, "LAUNCHES")
+    place = f"kernel {printable(longest['name'], 80)}"
+    title = small_blocks_title(count, part.text, "the measured time")
+    text = f"The longest of them is {printable(longest['name'], 80)}. "
+    text += small_blocks_text(count, _residency(view, longest))
+    level = _level(known)
+    limits = limited(view)
+    mine = limits["rank"].eq(longest["rank"]) & limits["launch"].eq(longest["launch"])
+    limit = str(limits.loc[mine, "limit"].iloc[0])
+    if limit in (*limiters.SM_UNITS, *limiters.CACHES, *limiters.MEMORIES):
+        level = "low"
+        text += f" More warps help little as long as another limit remains: {inside(unit_name(limit))}."
+    gain = Gain(1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE)
+    if count <= limiters.FEW_THREADS:
+        gain = _of_kernels(known, share, 1 - count / warps.WARP, "best case: all 32 lanes of a warp work")
+    yield tell("small_blocks", title, level, text, (size, part), gain, place=place)
+
+
+def _residency(view: Selection, launch: pd.Series) -> str:
+    """Return how many blocks of a launch fit on an SM, and by what; nothing where it is not known."""
+    known = warps.occupancy(view.launches, view.counters)
+    row = known[known["rank"].eq(launch["rank"]) & known["launch"].eq(launch["launch"])].iloc[0]
+    if pd.isna(row["resident_blocks"]) or pd.isna(row["theoretical_occupancy_frac"]):
+        return ""
+    limit = _limited_by(view, launch, str(row["limiter"]))
+    return (
+        f"{int(row['resident_blocks'])} blocks fit on an SM, limited by {limit}: "
+        f"{percent(row['theoretical_occupancy_frac'])} of its warps."
+    )
+
+
+def _limited_by(view: Selection, launch: pd.Series, limiter: str) -> str:
+    """Return what limits the occupancy, in words; with how many registers a thread has, where they do."""
+    words = limiter.replace("_", " ")
+    counters = view.counters
+    mine = counters["rank"].eq(launch["rank"]) & counters["launch"].eq(launch["launch"])
+    registers = counters.loc[mine & counters["metric"].eq("launch__registers_per_thread"), "value"]
+    if "registers" not in words or registers.empty:
+        return words
+    return words.replace("registers", f"registers ({registers.iloc[0]:.0f} registers per thread)")
 
 
 def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -211,7 +316,7 @@ def last_waves(view: Selection) -> pd.Series:
     found = found[found["cause"].eq("imbalance")].merge(
         warps.occupancy(view.launches, view.counters), on=["rank", "launch"]
     )
-    short = (found["waves"] < FEW_WAVES) & (found["tail_frac"] >= found["value"])
+    short = (found["waves"] < warps.FEW_WAVES) & (found["tail_frac"] >= found["value"])
     return found[short].set_index(["rank", "launch"])["waves"]
 
 
@@ -239,6 +344,7 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     shares = warps.stall_shares(view.stalls).merge(view.launches[columns], on=["rank", "launch"])
     shares = shares[shares["dur_ns"].notna() & shares["share_frac"].notna()]
     total = float(shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum())
+    shares = shares[_is_for_stalls(view, shares)]
     idle = ~(shares[["sm_frac", "memory_frac"]].max(axis=1) >= SATURATED)
     stalled = shares["place"].notna() & shares["reason"].ne("not_selected") & (shares["share_frac"] >= STALLED)
     found = shares[idle & stalled].drop_duplicates(["rank", "launch"])  # the largest reason of each launch
@@ -267,6 +373,16 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield tell("kernel_stall", title, _level(known), text, (stall, part), gain, first=helps, place=f"kernel {name}")
 
 
+def _is_for_stalls(view: Selection, rows: pd.DataFrame) -> pd.Series:
+    """Tell which launches wait for what their stalls say: not those of too little work, or with a unit that is full."""
+    limits = limiters.limiters(view.launches, view.counters)
+    short = (limits["waves"] < 1) & (limits["dur_ns"] < SHORT_NS)
+    without_work = limits["limit"].isin(["few threads", "last wave"]) | short | (limits["blocks"] < limits["sms"])
+    by_instructions = limits["limit"].isin([*limiters.CACHES, *limiters.SM_UNITS])
+    keys = pd.MultiIndex.from_frame(limits.loc[~without_work & ~by_instructions, ["rank", "launch"]])
+    return pd.Series(pd.MultiIndex.from_frame(rows[["rank", "launch"]]).isin(keys), rows.index)
+
+
 def binding(known: Mapping[str, Figure]) -> bool:
     """Tell whether launches reach at least half of the warps they may have: else the grid is what is too small."""
     achieved, possible = (known.get(f"{which}_occupancy_frac") for which in ("achieved", "theoretical"))
@@ -278,32 +394,52 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     achieved, possible = known.get("achieved_occupancy_frac"), known.get("theoretical_occupancy_frac")
     if achieved is None or possible is None or possible.value >= LOW_OCCUPANCY or not binding(known):
         return
-    found = warps.occupancy(view.launches, view.counters)["limiter"].dropna()
-    limit = f", most often limited by {found.mode().iloc[0].replace('_', ' ')}" if len(found) else ""
+    launches = view.launches
+    longest = launches.iloc[int(launches["dur_ns"].fillna(0).to_numpy().argmax())]
+    occupied = warps.occupancy(launches, view.counters)
+    limiter = occupied.loc[occupied["launch"].eq(longest["launch"]) & occupied["rank"].eq(longest["rank"]), "limiter"]
+    limit = ""
+    if limiter.notna().any():
+        limit = f", limited by {_limited_by(view, longest, str(limiter.iloc[0]))}"
     text = f"{achieved.text} of the possible warps are resident; the launches allow {possible.text}{limit}."
-    title = f"Theoretical occupancy is only {possible.text}"
+    title = f"Latency limits the measured kernels: an SM may hold only {possible.text} of its warps"
     gain = Gain(1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE)
     evidence = (possible, achieved)
     yield tell("low_occupancy", title, _level(known), text, evidence, gain)
 
 
-def _finding(view: Selection, bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure]) -> Finding:
+def _limit(
+    view: Selection, rule: str, share: float, rows: pd.DataFrame, known: dict[str, Figure], peaks: str
+) -> Finding:
+    """Return the finding on what limits launches, `share` of the measured time."""
+    bound = rule.removesuffix("_bound")
     definition = "share of the measured time: time of the launches with this limit"
-    figure = Figure(f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "roofline.bound")
+    figure = Figure(
+        f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "limiters.limiters"
+    )
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
-    title = f"{bound.capitalize()} limits the measured kernels {percent(share)} of their time"
-    gain = _up_to_roof(view, rows, known, share)
-    severity = _level(known) if bound == "latency" else "low"
-    text, helps = f"Longest: {longest['name']}. {longest['reason']}", ""
-    pipes = access.busiest_pipe(view.launches, view.counters)
-    busiest = pipes[view.launches[["rank", "launch"]].eq(longest[["rank", "launch"]]).all(axis=1)].iloc[0]
-    if bound != "latency" and busiest["busy_frac"] >= access.LIMITING:
-        pipe = access.PIPES[busiest["pipe"]]
-        text += f" Its busiest pipe is {busiest['pipe'].upper()} ({pipe.does}): {percent(busiest['busy_frac'])}."
-        helps = pipe.helps
-    place = f"kernel {printable(longest['name'], 80)}"
-    return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain, first=helps, place=place)
+    limit = str(longest["limit"])
+    name = printable(longest["name"], 80)
+    text = f"Longest: {name}. {busy_units(longest)}"
+    gain = _gain(view, rule, rows, known, share, peaks)
+    if gain.high == math.inf and rule in ("cache_bound", "compute_bound"):
+        text += f" {with_these_instructions(rows)}"
+    title = f"{limits_named(rows)} the measured kernels {percent(share)} of their time"
+    severity = _level(known) if rule == "latency_bound" else "low"
+    steps = helps_against(view, limit, str(longest["pipe"]))
+    return tell(rule, title, severity, text, (figure, *evidence), gain, first=steps, place=f"kernel {name}")
+
+
+def _gain(view: Selection, rule: str, rows: pd.DataFrame, known: dict[str, Figure], share: float, peaks: str) -> Gain:
+    """Return what launches gain: up to their roof, where the roof is that of what limits them."""
+    points = _under_roof(view, roof(view, peaks=peaks).points)
+    keys = pd.MultiIndex.from_frame(rows[["rank", "launch"]])
+    of_rows = points[pd.MultiIndex.from_frame(points[["rank", "launch"]]).isin(keys)]
+    has_roof = rule in ("latency_bound", "memory_bound") or rows["limit"].eq("tensor").all()
+    if has_roof or rows["limit"].eq("sm").all():
+        return _up_to_roof(view, of_rows, known, share)
+    return Gain(1.0, math.inf, "no counter bounds what other instructions would save", whole=KERNELS_ALONE)
 
 
 def _up_to_roof(view: Selection, rows: pd.DataFrame, known: dict[str, Figure], share: float) -> Gain:

@@ -10,7 +10,7 @@ can gain no more than the GPU's share of it.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -23,6 +23,8 @@ from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
 BUSY, NOTABLE, SEVERE, HALF, SHORT_NS = 0.7, 0.1, 0.3, 0.5, 10_000
+FEW, SHORT_RUN_NS = 50, 1_000_000_000  # operations in a run this short are too few to judge a program by (convention)
+LITTLE = 0.01  # of the wall time
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
 SOURCE = "calltree.gpu_summary"
 TOTALS = words("call_paths")
@@ -115,7 +117,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if view.run.calltree.empty:
         return
     yield from _idle_gpu(known)
-    yield from _copies(known)
+    yield from _copies(view, known)
     yield from _allocation(known)
     yield from _main_stall(known)
     yield from _launches(known)
@@ -130,6 +132,7 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"The GPU works only {busy.text} of the wall time"
     worked, wall = known["paths_operation_ns"].text, known["paths_wall_ns"].text
     text = f"The GPU ran kernels, copies or memsets for at most {worked} of the {wall} run."
+    text += _little_to_gain(known)
     reason = "best case: the run saves all time without GPU work; this includes every other gain on the CPU"
     gain = removing(1 - busy.value, reason)
     level = "high" if 1 - busy.value >= SEVERE else "medium"
@@ -137,17 +140,62 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     yield tell("paths_gpu_idle", title, level, text, evidence, gain)
 
 
-def _copies(known: dict[str, Figure]) -> Iterator[Finding]:
+def too_few(known: Mapping[str, Figure]) -> str:
+    """Return how few operations of the GPU a short run holds, if they are too few to judge it; or nothing."""
+    wall = known.get("paths_wall_ns")
+    counts = {
+        what: known[f"paths_{name}_count"]
+        for name, what in (("launch", "kernels"), ("copy", "copies"))
+        if f"paths_{name}_count" in known
+    }
+    operations = sum(figure.value for figure in counts.values())
+    if wall is None or wall.value >= SHORT_RUN_NS or not 0 < operations < FEW:
+        return ""
+    counted = " and ".join(f"{figure.text} {what}" for what, figure in counts.items())
+    return f"The recording holds only {counted} in {wall.text}, too little to judge a program by"
+
+
+def _little_to_gain(known: Mapping[str, Figure]) -> str:
+    """Return that nothing on the GPU matters, where all of it and its launches take under a hundredth of the time."""
+    launches = known.get("paths_launch_high_frac")
+    taken = known["paths_gpu_busy_frac"].value + (launches.value if launches else 0.0)
+    if launches is None or taken >= LITTLE:
+        return ""
+    return (
+        f" Copies, kernels with their stalls, and launches together take {percent(taken)} of the wall time: "
+        "to mend all of them gains under 1 %."
+    )
+
+
+def _copied_at(view: Selection) -> str:
+    """Return the source line below which most of the copies begin, and the function that it calls; or nothing."""
+    tree, metrics = view.run.calltree, view.run.call_metrics
+    if "GXCOPY" not in set(metrics["metric"].astype(str)):
+        return ""
+    path = calltree.hot_path(tree, metrics, metric="GXCOPY")
+    lines = path[path["kind"].eq("line") & path["line"].notna()]
+    if lines.empty:
+        return ""
+    deepest = lines.iloc[-1]
+    below = path[path["kind"].eq("function") & (path["depth"] > deepest["depth"])]
+    called = f" (`{printable(calltree.called(str(below['name'].iloc[0])), 80)}`)" if len(below) else ""
+    file = str(deepest["file"]).rpartition("/")[2]
+    return f"{printable(file, 80)}:{deepest['line']}{called}"
+
+
+def _copies(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     share = known.get("paths_copy_frac")
     if share is None or share.value < NOTABLE:
         return
     evidence = tuple(known[f"paths_{i}"] for i in ("copy_frac", "copy_ns", "h2d_bytes") if f"paths_{i}" in known)
     title = f"Copies take {share.text} of the GPU's kernel and copy time"
     text = f"{known['paths_copy_ns'].text} in {known['paths_copy_count'].text} copies."
+    if place := _copied_at(view):
+        text += f" Most of it begins at {place}."
     shorter = min(("paths_copy_ns", "paths_kernel_ns"), key=lambda id: known[id].value if id in known else math.inf)
     what = "all copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
     gain = _of_wall(known, shorter, f"best case: computation hides {what}")
-    yield tell("paths_copies", title, _severity(share, gain), text, evidence, gain)
+    yield tell("paths_copies", title, _severity(share, gain), text, evidence, gain, place=place)
 
 
 def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:

@@ -60,7 +60,8 @@ MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a f
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
 # Findings whose remedy makes the kernels themselves shorter.
 OF_KERNELS = {"precision", "attention", "tensor_cores", "memory_bandwidth", "few_blocks", "slow_gpu", "clock_lowered"}
-OF_KERNELS |= {"latency_bound", "memory_bound", "compute_bound", "low_occupancy", "paths_stall", "casts"}
+OF_KERNELS |= {"small_blocks", "latency_bound", "memory_bound", "cache_bound", "compute_bound", "low_occupancy"}
+OF_KERNELS |= {"paths_stall", "casts"}
 OF_KERNELS |= {"unaligned_products", "attention_mask"}
 # What remains however well everything else is hidden: the first of these that is known.
 FLOORS = ("computation_frac", "paths_kernel_wall_frac")

@@ -1,12 +1,8 @@
-"""Rules about what slows kernels down: a clock that fell, too few blocks, pages that move while they run.
+"""Rules about what slows kernels down: a clock that fell, pages that move while they run.
 
 The highest clock is the one reached for a hundredth of the time in which kernels ran: single readings may be wrong. A
 clock counts as lowered below nine tenths of it, after the GPU has reached that once: a GPU that wakes up is not slowed
 down. What is lost is the time of the kernels then, less what they would take at the highest clock.
-
-A kernel with fewer blocks than the GPU has SMs leaves SMs without work. Kernels under 10 µs are left out, since their
-launch costs more; so are communication kernels, which need few SMs, and time in which other kernels run at the same
-time. Three tenths of the time in such kernels, and a tenth lost, are told (conventions).
 
 Pages of unified memory that the driver moves are copies without a CUDA call, from managed to managed memory. They are
 told where they take a tenth of the time. Whether a kernel that runs meanwhile waits for them is not recorded.
@@ -32,13 +28,14 @@ from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, 
 from perfkit.analysis.monitoring.alignment import aligned, on
 from perfkit.analysis.monitoring.readings import readings
 from perfkit.analysis.operators import totals
+from perfkit.diagnosis import blocks
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak
 from perfkit.diagnosis.replayed import within
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
-from perfkit.format import duration, number, percent, printable, size
+from perfkit.format import number, percent, printable, size
 from perfkit.names.families import FAMILIES
 from perfkit.schema import unique
 from perfkit.selection import Selection
@@ -80,19 +77,6 @@ class Lowered(NamedTuple):
         return self.low_ns * (1 - self.to_hz / self.from_hz)
 
 
-class Few(NamedTuple):
-    """Kernels with fewer blocks than SMs on the GPU where they cost most: how long they run alone, and the longest."""
-
-    name: str
-    alone_ns: int
-    lost_ns: float
-    span_ns: int
-    longest: str
-    longest_ns: int
-    blocks: int
-    sms: int
-
-
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what slows down kernels, though the GPU is busy."""
     if unrecorded(view):
@@ -100,7 +84,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     throttled = known.get("log_throttled_frac")
     if throttled is None or throttled.value < NOTABLE:  # the reasons say more than the clock alone
         yield from _clock(view)
-    yield from _few_blocks(view)
+    yield from blocks.findings(view)
     yield from _migrations(view)
 
 
@@ -189,54 +173,6 @@ def _clock(view: Selection) -> Iterator[Finding]:
     title = f"The clock falls {clocks} for {low.text} of the kernel time"
     gain = removing(lost, "best case: kernels run at the highest clock; kernels that wait for memory save less")
     yield tell("clock_lowered", title, severity(lost), text, tuple(evidence), gain)
-
-
-@kept
-def few(view: Selection) -> Few | None:
-    """Return the GPU that loses most in kernels of few blocks, None without such kernels or a number of SMs."""
-    known = view.devices.dropna(subset=["sm_count"])[["rank", "gpu", "sm_count"]].astype("int64")
-    kernels = view.all_kernels
-    start, end = ends(kernels, view.window)
-    index, (device,) = devices(kernels)
-    sms = index.merge(known, on=["rank", "gpu"], how="left")["sm_count"].to_numpy(float)
-    blocks = kernels["grid_blocks"].to_numpy("float64", na_value=np.nan)
-    is_few = (blocks < sms[device]) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
-    is_few &= (kernels["family"] != "communication").to_numpy()
-    if not is_few.any():
-        return None
-    alone, rest = (union(start, np.where(of, end, start), device) for of in (is_few, ~is_few))
-    alone_ns = total(subtract(alone, rest), len(index))
-    taken = total(alone, len(index))
-    made = []
-    spans = index.merge(busy(view), on=["rank", "gpu"], how="left")["span_ns"]
-    for at in np.unique(device[is_few]).tolist():
-        mine = is_few & (device == at)
-        length = (end - start)[mine]
-        filled = float((length * blocks[mine]).sum()) / (int(taken[at]) * sms[at])  # several at once fill more
-        of = kernels.loc[mine, kind := ["full_name", "grid_blocks"]].assign(length=length)
-        of = of.groupby(kind, observed=True)["length"].sum()
-        longest, least = of.idxmax()
-        lost = float(alone_ns[at]) * max(1 - filled, 0.0)
-        name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())
-        span = int(spans[at])
-        made.append(Few(name, int(alone_ns[at]), lost, span, str(longest), int(of.max()), int(least), int(sms[at])))
-    return max(made, key=lambda one: one.lost_ns / one.span_ns)
-
-
-def _few_blocks(view: Selection) -> Iterator[Finding]:
-    found = few(view)
-    if found is None or found.alone_ns < TAKEN * found.span_ns or found.lost_ns < NOTABLE * found.span_ns:
-        return
-    share, lost = found.alone_ns / found.span_ns, found.lost_ns / found.span_ns
-    definition = f"share of the span of {found.name} during which only kernels with fewer blocks than SMs ran"
-    taken = Figure("few_blocks_frac", "Kernels of few blocks", share, "1", definition, "KERNELS, DEVICES")
-    definition = "share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"
-    part = Figure("few_blocks_sm_frac", "SMs it can use", found.blocks / found.sms, "1", definition, "KERNELS, DEVICES")
-    text = f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
-    text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
-    title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
-    gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
-    yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
 
 
 @kept

@@ -388,7 +388,7 @@ def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
 GAP_RULES = {"input": "data_loading", "synchronisation": "sync", "launch_overhead": "launch"}
 GAP_RULES |= {"preparation": "host_code", "small_operators": "launch", "computation": "any"}
 COLLECTIVE_RULES = re.compile("exposed_communication|bus_bandwidth|late_gpu|network_")
-KERNEL_RULES = re.compile("(tensor_cores|memory_bandwidth|attention|precision|few_blocks|.*_bound)$")
+KERNEL_RULES = re.compile("(tensor_cores|memory_bandwidth|attention|precision|few_blocks|small_blocks|.*_bound)$")
 
 
 def seen_at(view: Selection, rule: str) -> tuple[int, int] | None:

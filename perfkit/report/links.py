@@ -293,7 +293,7 @@ NEXT = (
     (r"log_|training_|gpu_unused|clock_lowered", "3_system", "See on a timeline what keeps the GPU from working."),
     (r"paths_(?!stall)|mpi_time", "3_call_paths", "See which calls lead to this."),
     (
-        r"computation|tensor_cores|attention|precision|few_blocks|memory_bandwidth|.*_bound|low_occ|.*stall",
+        r"computation|tensor_cores|attention|precision|few_blocks|small_blocks|memory_bandwidth|.*_bound|low_occ|.*stall",
         "4_kernels",
         "See why the longest kernels are slow.",
     ),

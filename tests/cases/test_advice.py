@@ -47,12 +47,10 @@ CASES = (
             Fact(
                 "a program in CUDA C hears nothing of PyTorch",
                 not_advised("torch."),
-                wrong_today="Run the model under mixed precision (torch.autocast)",
             ),
             Fact(
                 "a GPU without tensor cores hears nothing of them",
                 not_advised("tensor core"),
-                wrong_today="Run the model under mixed precision (torch.autocast)",
             ),
         ),
     ),
@@ -127,17 +125,14 @@ CASES = (
             Fact(
                 "OpenACC has no batch",
                 not_advised("batch_size"),
-                wrong_today="Give the GPU more work per step: raise batch_size",
             ),
             Fact(
                 "nor has it a DataLoader's option",
                 not_advised("pin_memory"),
-                wrong_today="Allocate pinned CPU memory (cudaHostAlloc, pin_memory=True)",
             ),
             Fact(
                 "20 kernels are too little to judge",
                 verdict_says("too little", "too few", "too short"),
-                wrong_today="The GPU works only 2.2 % of the wall time.",
             ),
         ),
     ),
@@ -148,22 +143,18 @@ CASES = (
             Fact(
                 "to find the CPU code comes first",
                 advised_first("find the cpu code", "cpu code", "what the cpu does"),
-                wrong_today="Give the GPU more work per step: raise batch_size",
             ),
             Fact(
                 "a larger batch does not come first",
                 not_advised_first("batch_size"),
-                wrong_today="Give the GPU more work per step: raise batch_size",
             ),
             Fact(
                 "copies, launches and stalls gain under 1 %",
                 told("under 1 %", "less than 1 %", "below 1 %"),
-                wrong_today="The GPU works only 0.17 % of the wall time.",
             ),
             Fact(
                 "the call path names the copy",
                 told("dlrm_s_pytorch.py:898"),
-                wrong_today="The GPU works only 0.17 % of the wall time.",
             ),
         ),
     ),
@@ -247,7 +238,6 @@ CASES = (
             Fact(
                 "no elementwise operation is fused",
                 not_advised("elementwise"),
-                wrong_today="Fuse chains of elementwise operations (torch.compile)",
             ),
         ),
     ),
@@ -258,7 +248,6 @@ CASES = (
             Fact(
                 "a tensor made on the CPU is no DataLoader's",
                 not_advised("dataloader"),
-                wrong_today="Set pin_memory=True in the DataLoader",
             ),
             Fact("it is to be created on the GPU", advised("on the gpu")),
         ),

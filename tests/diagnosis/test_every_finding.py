@@ -50,6 +50,16 @@ def between_gpus(*_: Path) -> tuple[perfkit.Selection, str]:
     return view(kernels=kernels({"start_ns": 60 * MS, "dur_ns": 40 * MS}), copies=copied), ""
 
 
+def slowed(*_: Path) -> tuple[perfkit.Selection, str]:
+    """Six products of 100 us without, and six of 150 us beside, a collective of 900 us."""
+    gemm = {"name": "gemm", "full_name": "gemm", "family": "gemm", "grid_blocks": 132, "stream": 7}
+    alone = [{**gemm, "start_ns": i * 100_000, "dur_ns": 100_000} for i in range(6)]
+    beside = [{**gemm, "start_ns": 600_000 + i * 150_000, "dur_ns": 150_000} for i in range(6)]
+    reduce = {"name": "ncclDevKernel_AllReduce", "full_name": "ncclDevKernel_AllReduce", "family": "communication"}
+    collective = {**reduce, "start_ns": 600_000, "dur_ns": 900_000, "stream": 20}
+    return view(kernels=kernels(*alone, *beside, collective)), ""
+
+
 def logged(**columns: str) -> Found:
     """A log of nvidia-smi with these columns beside the time, for five seconds."""
 
@@ -85,6 +95,10 @@ PRODUCED: dict[str, Found] = {
     "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
     "clock_lowered": lambda *_: (clocked(), ""),
     "few_blocks": lambda *_: (few(), ""),
+    "small_blocks": real("ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep"),
+    "slowed_kernels": slowed,
+    "elementwise_bandwidth": real("torch/TraceLens__evals_mi300__elem_01_add_poor_bw.json.gz"),
+    "few_tiles": real("torch/TraceLens__evals_mi300__gemm_01_compute_few_tiles.json.gz"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),

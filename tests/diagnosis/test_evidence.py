@@ -29,7 +29,7 @@ DISPROVED = {
     "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "counters"),
     f"ncu/{BERT}": ("latency_bound", BLOCK, "library_kernels"),
     LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", "full_grid"),
-    "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep": ("latency_bound", r"Launch enough blocks", "full_grid"),
+    "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep": ("small_blocks", r"many blocks", "full_grid"),
     TIMESFORMER: ("computation", MIX, "reduced"),
     QWEN: ("computation", MIX, "reduced"),
     TWO_H100: ("copies_bound", PIN, "pinned"),

@@ -1,0 +1,85 @@
+"""What limits measured launches, in words: the units by name, how busy they are, and what usually helps."""
+
+import pandas as pd
+
+from perfkit.analysis import access
+from perfkit.diagnosis.framework import has_tensor_cores
+from perfkit.format import number, percent
+from perfkit.selection import Selection
+
+NOTABLE = 0.1  # of the time of launches, from which on a limit is named (convention)
+LEVELS = {"l1": "L1 and shared memory", "l2": "L2", "dram": "DRAM", "lsu": "load/store pipe", "issue": "issue slots"}
+
+
+def limits_named(rows: pd.DataFrame) -> str:
+    """Return the limits of launches that have a tenth of their time or more, as the subject and verb of a sentence."""
+    times = rows.groupby(rows["limit"].astype(object))["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+    limits = [str(limit) for limit in times.index[times >= NOTABLE * times.sum()]]
+    if limits[0] == "small grid":
+        return "Grids that are too small to fill the GPU limit"
+    if limits[0] == "latency":
+        return "Latency limits"
+    names = list(dict.fromkeys(unit_name(limit) for limit in limits))
+    verb = "limits" if len(names) == 1 and " and " not in names[0] else "limit"
+    return f"{' and '.join([names[0], *(inside(name) for name in names[1:])])} {verb}"
+
+
+def inside(name: str) -> str:
+    """Return the name of a unit as it stands inside of a sentence."""
+    return name.replace("The ", "the ", 1)
+
+
+def unit_name(limit: str) -> str:
+    """Return a unit as the subject of a sentence.
+
+    >>> unit_name("alu"), unit_name("dram")
+    ('The ALU pipe', 'DRAM')
+    """
+    return access.UNITS[limit].name if limit in access.UNITS else f"The {limit.upper()} pipe"
+
+
+def busy_units(row: pd.Series) -> str:
+    """Return how busy the units of the GPU are in a launch, and what that means, in sentences."""
+    parts = {name: row[f"{unit}_frac"] for unit, name in LEVELS.items()}
+    if pd.notna(row["pipe_frac"]):
+        parts[f"{str(row['pipe']).upper()} pipe"] = row["pipe_frac"]
+    known = {name: share for name, share in parts.items() if pd.notna(share)}
+    ranked = sorted(known, key=lambda name: -known[name])[:4]
+    units = ", ".join(f"{name} {percent(known[name])}" for name in ranked)
+    busy = f"Its busiest units: {units} of their peak rate." if units else ""
+    limit = str(row["limit"])
+    if limit == "small grid":
+        waves = f"{number(row['waves'])} waves" if row["waves"] > 0 else f"{row['blocks']:,.0f} blocks"
+        return f"Its grid has too few blocks to fill the GPU ({waves}). {busy}".strip()
+    if limit == "latency":
+        filled = (
+            "though the grid fills the GPU"
+            if pd.notna(row["waves"])
+            else "and how far the grid fills the GPU is unknown"
+        )
+        return f"It waits: no unit reaches 60 % of its peak rate, {filled}. {busy}".strip()
+    pipe = access.PIPES.get(str(row["pipe"]) if limit in ("issue", "sm") else limit)
+    does = f" {str(row['pipe'] if limit in ('issue', 'sm') else limit).upper()}: {pipe.does}." if pipe else ""
+    return f"{busy}{does}"
+
+
+def with_these_instructions(rows: pd.DataFrame) -> str:
+    """Return the bound of launches that keep their instructions, in a sentence."""
+    known = rows[rows["bound_frac"].notna()]
+    if known.empty:
+        return ""
+    busy = float((known["bound_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
+    most = f"{1 / busy:.{1 if busy < 0.9 else 2}f} times"
+    return f"With the same instructions these kernels can be at most {most} as fast; others can save more."
+
+
+def helps_against(view: Selection, limit: str, pipe: str) -> str:
+    """Return what usually helps where a unit is the limit; nothing where that depends on more than the unit."""
+    if limit in access.UNITS and limit != "issue":
+        return access.UNITS[limit].helps
+    if limit == "issue":
+        return access.PIPES[pipe].helps if pipe in access.PIPES else access.UNITS[limit].helps
+    if limit not in access.PIPES:
+        return ""
+    words = access.PIPES[limit]
+    return words.with_tensor_cores if words.with_tensor_cores and has_tensor_cores(view) else words.helps

@@ -1,0 +1,146 @@
+"""Rules that follow from the shapes of operators: bytes per second of elementwise ones, tiles of products.
+
+An elementwise operator moves at least the bytes of its tensors; a large one that reaches under 60 % of the memory's
+bandwidth has kernels that could be faster (convention, as Nsight Compute's rule SOLBottleneck). A matrix product is
+cut into tiles of its output, one per block: fewer tiles than half of the SMs leave most of the GPU idle.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pandas as pd
+
+from perfkit import hardware
+from perfkit.analysis import flops
+from perfkit.analysis.causes import where
+from perfkit.analysis.intervals import cut
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.framework import gpu_time
+from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.timeline import unrecorded
+from perfkit.format import percent, printable, size
+from perfkit.selection import Selection
+
+SLOW, TAKEN, LONG_NS = 0.6, 0.3, 10_000
+FEW_TILES = 16  # where the number of SMs is not known; GPUs for computing have 56 and more (convention)
+PRODUCT = re.compile(r"aten::(?:mm|addmm)")
+TILE = re.compile(r"_MT(\d+)x(\d+)x\d+|_tilesize(\d+)x(\d+)x\d+")  # of Tensile, of cuBLAS
+
+
+class Tiles(NamedTuple):
+    """The products of most time whose output has few tiles: how many, of which size, and their rate."""
+
+    kernel: str
+    output: tuple[int, int]
+    tile: tuple[int, int]
+    tiles: int
+    flops_per_s: float
+    share: float
+    sms: float
+
+
+def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield what shapes of operators say of the kernels that they launch."""
+    of_ops = view.framework
+    if of_ops.ops.empty or unrecorded(view) or "kernel_busy_frac" not in known:
+        return
+    yield from _elementwise(of_ops, known["kernel_busy_frac"].value)
+    yield from _few_tiles(of_ops, known["kernel_busy_frac"].value)
+
+
+def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
+    """Elementwise operators move fewer bytes per second than the memory can."""
+    kernel_ns = float(cut(view.kernels, view.window)["dur_ns"].sum())
+    names = view.devices["name"].unique()
+    sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
+    points = flops.roofline(view.ops, gpu_time(view))
+    rows = points[points["model"].eq("elementwise") & points["bytes"].notna()]
+    rows = rows[rows["gpu_ns"] >= LONG_NS * rows["count"].clip(lower=1)]
+    time = float(rows["gpu_ns"].sum())
+    if sheet is None or not sheet.memory_bytes_per_s or not kernel_ns or time < TAKEN * kernel_ns:
+        return
+    rate = float(rows["bytes"].sum()) / time * 1e9
+    used = rate / sheet.memory_bytes_per_s
+    if used >= SLOW:
+        return
+    longest = rows.iloc[int(rows["gpu_ns"].to_numpy().argmax())]
+    definition = "bytes of the tensors of elementwise operators, by their shapes, per second of their kernels"
+    moved = Figure("elementwise_bytes_per_s", "Elementwise operators", rate, "bytes/s", definition, "flops.roofline")
+    definition = f"that rate over the bandwidth of the data sheet ({sheet.name})"
+    part = Figure("elementwise_dram_frac", "Bandwidth they use", used, "1", definition, "flops.roofline")
+    share = busy * time / kernel_ns
+    title = f"Elementwise operators use only {part.text} of the bandwidth of the device memory"
+    text = f"They take {percent(share)} of the time and move {moved.text}, of {size(sheet.memory_bytes_per_s)}/s. "
+    text += f"Most of it is {printable(longest['name'], 60)}: {int(longest['count']):,} times."
+    gain = removing(share * (1 - used), "best case: they use the whole bandwidth of the data sheet")
+    yield tell("elementwise_bandwidth", title, severity(share * (1 - used)), text, (part, moved), gain)
+
+
+@kept
+def few_tiles(view: Selection) -> Tiles | None:
+    """Return the products with one shape and one kernel whose output has few tiles; None where none is known.
+
+    Their rate needs no launch: products of one shape and kernels of one name that are equally many belong together.
+    """
+    products = view.ops[where(view.ops["name"], PRODUCT.fullmatch)]
+    kernels = view.kernels  # of all the recording: operators begin before their kernels do
+    tiled = kernels[where(kernels["full_name"], lambda name: TILE.search(name) is not None)]
+    shapes = products["shapes"].dropna().astype(str).unique()
+    names = tiled["full_name"].astype(str).unique()
+    if len(shapes) != 1 or len(names) != 1 or len(products) != len(tiled):
+        return None
+    rows, inner, columns = _sizes(shapes[0])
+    found = TILE.search(names[0])
+    if not rows or found is None:
+        return None
+    tile_rows, tile_columns = (int(length) for length in found.groups() if length is not None)
+    count = max(
+        math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns),
+        math.ceil(rows / tile_columns) * math.ceil(columns / tile_rows),
+    )
+    # What a library launches before or after its product belongs to it.
+    of_product = kernels[kernels["family"].eq("gemm") | where(kernels["full_name"], lambda name: "Cijk_" in name)]
+    time = float(of_product["dur_ns"].sum())
+    rate = 2.0 * rows * inner * columns * len(products) / time * 1e9
+    sms = (
+        float(view.devices["sm_count"].astype("Float64").max()) if view.devices["sm_count"].notna().any() else math.nan
+    )
+    share = time / float(kernels["dur_ns"].sum())
+    return Tiles(names[0], (rows, columns), (tile_rows, tile_columns), count, rate, share, sms)
+
+
+def _sizes(shapes: str) -> tuple[int, int, int]:
+    """Return rows, inner size and columns of a matrix product; zeros where the shapes are not those of one.
+
+    >>> _sizes("[[256,131072],[131072,512]]"), _sizes("[]")
+    ((256, 131072, 512), (0, 0, 0))
+    """
+    matrices = [shape for shape in json.loads(shapes) if isinstance(shape, list) and len(shape) == 2]
+    if len(matrices) < 2 or matrices[-2][1] != matrices[-1][0]:
+        return 0, 0, 0
+    return int(matrices[-2][0]), int(matrices[-1][0]), int(matrices[-1][1])
+
+
+def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
+    found = few_tiles(view)
+    if found is None or found.share < TAKEN:
+        return
+    most = FEW_TILES if pd.isna(found.sms) else found.sms / 2
+    if found.tiles >= most:
+        return
+    definition = "tiles of the output of a matrix product, by its shapes and the tile in the kernel's name"
+    tiles = Figure("tiles_count", "Tiles of the output", found.tiles, "count", definition, "OPS, KERNELS")
+    definition = "operations of these products, by their shapes, per second of their kernels"
+    rate = Figure("tiles_flops_per_s", "Rate of the products", found.flops_per_s, "FLOP/s", definition, "OPS, KERNELS")
+    share = busy * found.share
+    title = f"The output of a matrix product has only {tiles.text} tiles: most of the GPU has no work"
+    output, tile = (f"{first:,} x {second:,}" for first, second in (found.output, found.tile))
+    text = f"The output is {output}, and “{printable(found.kernel, 60)}” cuts it into tiles of {tile}, one per block. "
+    text += f"These products take {percent(share)} of the time and reach {rate.text}."
+    gain = Gain(1.0, math.inf, "the recording does not show how many blocks share the inner dimension already")
+    if pd.notna(found.sms):
+        gain = removing(share * (1 - found.tiles / found.sms), "best case: all SMs work on them")
+    yield tell("few_tiles", title, severity(share), text, (tiles, rate), gain)
