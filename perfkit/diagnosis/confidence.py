@@ -212,6 +212,7 @@ CHECKS: dict[str, Check] = {
     "unlike": _unlike,
     "same_speed": _same_speed,
     "begun_apart": _begun_apart,
+    "one_program": lambda *_: "the recording is of one program, and others may use this GPU",
     "still_growing": lambda view, _, finding: growing(view),
     "one_checkpoint": _once,
     "irregular": _irregular,

@@ -15,6 +15,7 @@ from perfkit.analysis.intervals import Window
 from perfkit.analysis.monitoring.readings import BUSY, DEVICE, NEAR_POWER
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell, words
+from perfkit.diagnosis.speed import slowed_by_clock
 from perfkit.diagnosis.timeline import named
 from perfkit.format import several
 from perfkit.selection import Selection
@@ -224,12 +225,18 @@ def _checked(view: Selection) -> Iterator[Finding]:
     told = {
         "utilisation": idle,
         "power": pd.concat([idle, waiting, _in(view, "capped"), low]),
-        "throttling": _in(view, "capped"),
+        "throttling": pd.concat([_in(view, "capped"), _costed(view)]),
     }
     for check, rows in found.groupby("check", observed=True, sort=False):
         left = rows[~_is_in(rows, told[str(check)])] if str(check) in told else rows
         if len(left):
             yield _of_check(view, str(check), left)
+
+
+def _costed(view: Selection) -> pd.DataFrame:
+    """Return the GPU whose low clock a timeline gives a cost: the finding of that tells more than the log."""
+    found = slowed_by_clock(view)
+    return pd.DataFrame([(found.rank, found.gpu)] if found else [], columns=DEVICE)
 
 
 def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:

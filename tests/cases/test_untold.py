@@ -155,12 +155,10 @@ CASES = (
             Fact(
                 "the verdict is the clock",
                 verdict_says("clock", "power", "throttl"),
-                wrong_today="The GPU computes 99.4 % of the time.",
             ),
             Fact(
                 "it costs what the clock lost",
                 gain_covers_truth,
-                wrong_today="Power or heat lowered the clock of GPU 0 91.4 % of the time: not known",
             ),
             Fact("the throttling is found", some_title_says("clock")),
         ),
@@ -208,12 +206,10 @@ CASES = (
             Fact(
                 "a GPU is never used",
                 some_title_says("never used", "unused", "does nothing", "not used", "no work"),
-                wrong_today="CPU code outside CUDA keeps the GPU idle 48.8 % of the time",
             ),
             Fact(
                 "two GPUs are twice as fast at most",
                 gain_of("used", "never used", "unused", "no work", "does nothing", most=2.0, least=1.9),
-                wrong_today="no finding",
             ),
         ),
     ),

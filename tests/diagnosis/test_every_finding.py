@@ -85,6 +85,7 @@ PRODUCED: dict[str, Found] = {
     "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
     "clock_lowered": lambda *_: (clocked(), ""),
     "few_blocks": lambda *_: (few(), ""),
+    "gpu_never_used": real("nsys/mamedov__parallel_course_2__report4.sqlite"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),

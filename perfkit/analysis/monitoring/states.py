@@ -154,7 +154,7 @@ def _limit(samples: pd.DataFrame, devices: pd.DataFrame, found: Readings) -> Flo
 
 def _while_running(samples: pd.DataFrame, found: Readings, power: Float) -> NDArray[Any]:
     """Return the state of each reading in the time in which a kernel runs."""
-    lowered = {cause: _is_lowered(samples, found, cause) for cause in CAUSES}
+    lowered = {cause: is_lowered(samples, found, cause) for cause in CAUSES}
     waits = (found.value >= ALL_THE_TIME) & (power < LITTLE_POWER)
     states = [
         (lowered["thermal"], BY_CAUSE["thermal"]),
@@ -167,7 +167,7 @@ def _while_running(samples: pd.DataFrame, found: Readings, power: Float) -> NDAr
     return np.select(conditions, names, "working")
 
 
-def _is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
+def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
     """Tell at which readings some metric says that a cause lowered the clock."""
     values = [as_of(readings(samples, metric), found) for metric in CAUSES[cause]]
     return np.asarray(np.any([value > 0 for value in values], axis=0), bool)
