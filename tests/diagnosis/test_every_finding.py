@@ -100,6 +100,7 @@ PRODUCED: dict[str, Found] = {
     "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
     "paths_allocation": real("hpctoolkit/hpctoolkit-leo-amd-database"),
     "idle_edge": real("nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report.sqlite"),
+    "paths_barriers": real("hpctoolkit/HPCToolkit__hpcviewer.e4__lmp-openmp-database"),
     "mpi_time": real("hpctoolkit/hpctoolkit-allgather-database"),
     "network_tcp": network,
     "network_by_host": network,
