@@ -95,14 +95,13 @@ def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     longest = waits.iloc[0]
     place = "" if pd.isna(longest["name"]) else printable(calltree.called(str(longest["name"])), 80)
     most = percent(longest["share_frac"])
-    text += (
-        f" Most of this waiting is in {place}: {most} of all threads' time."
-        if place
-        else (
-            f" For {most} of all threads' time they wait outside of all functions of the program: for their next region, "
-            "while the main thread works alone."
+    if place:
+        text += f" Most of this waiting is in {place}: {most} of all threads' time."
+    else:
+        text += (
+            f" For {most} of all threads' time they wait outside of the program's functions: for their next region, "
         )
-    )
+        text += "while the main thread works alone."
     if asleep := known.get("paths_asleep_frac"):
         evidence.append(asleep)
         text += f" {asleep.label}: {asleep.text} ({asleep.definition})."

@@ -194,9 +194,9 @@ def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) 
     around = totals.nearest(parent, of_program)[outer]
     total = inclusive[parent < 0].sum()
     table = pd.DataFrame({"name": text(calltree["name"], around), "inclusive": inclusive[outer]})
-    table = table.groupby("name", dropna=False, as_index=False)["inclusive"].sum()
-    table = table.assign(share_frac=table["inclusive"] / (total or np.nan))
-    return table.sort_values("inclusive", ascending=False, kind="stable", ignore_index=True)
+    sums = table.groupby("name", dropna=False, as_index=False)[["inclusive"]].sum()
+    sums = sums.assign(share_frac=sums["inclusive"] / (total or np.nan))
+    return sums.sort_values("inclusive", ascending=False, kind="stable", ignore_index=True)
 
 
 def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
