@@ -52,9 +52,10 @@ from perfkit.charts import (  # noqa: E402
     ranks,
     roofline,
     shares,
+    states,
     tables,
     timeline,
 )
 
 __all__ = ["comparison", "detail", "icicle", "kernels", "machine", "monitor", "operators", "ranks", "roofline"]
-__all__ += ["shares", "tables", "timeline"]
+__all__ += ["shares", "states", "tables", "timeline"]

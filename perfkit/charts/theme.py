@@ -34,6 +34,7 @@ KIND_NAMES: dict[str, str] = {kind: kind.replace("_", " ") for kind in KIND_COLO
 FAMILY_COLOURS: dict[str, str] = {key: KIND_COLOURS.get(shade, shade) for key, shade in COLOURS["family"].items()}
 CAUSE_COLOURS, CAUSE_NAMES = ({key: row[at] for key, row in COLOURS["cause"].items()} for at in (0, 1))
 DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in COLOURS["detail"].items()} for at in (0, 1))
+STATE_COLOURS, STATE_NAMES = ({key: row[at] for key, row in COLOURS["state"].items()} for at in (0, 1))
 PHASE_COLOURS, PHASE_NAMES = ({key: row[at] for key, row in COLOURS["phase"].items()} for at in (0, 1))
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 Chart = alt.TopLevelMixin  # of one picture or of several

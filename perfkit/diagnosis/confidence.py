@@ -114,7 +114,8 @@ def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
         under = monitoring.clock_under_kernels(view.samples, view.all_kernels, window=view.window)
         if under["lowest_clock_hz"].notna().any():
             busy = under.rename(columns={"lowest_clock_hz": "value"})
-    lowest, most = busy["value"].min(), clock["value"].max()
+    recorded = view.samples.loc[view.samples["metric"] == "sm_max_clock_hz", "value"].max()
+    lowest, most = busy["value"].min(), np.fmax(recorded, clock["value"].max())
     if not len(busy) or lowest < CLOCK_KEPT * most:
         return ""
     return f"the clock never fell below {percent(lowest / most)} of its maximum"
@@ -215,6 +216,7 @@ CHECKS: dict[str, Check] = {
     "unlike": _unlike,
     "same_speed": _same_speed,
     "begun_apart": _begun_apart,
+    "one_program": lambda *_: "the recording is of one program, and others may use this GPU",
     "still_growing": lambda view, _, finding: growing(view),
     "one_checkpoint": _once,
     "irregular": _irregular,

@@ -25,6 +25,8 @@ from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
 from perfkit.diagnosis.kernels import last_waves, limited, points
+from perfkit.diagnosis.machine import is_between_nodes
+from perfkit.diagnosis.monitor import is_at_limit, is_heated, is_logged
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
@@ -255,6 +257,9 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "far_card": lambda view: bool(
         (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], NETWORK.match)].any()
     ),
+    "at_power_limit": lambda view: is_logged(view) and is_at_limit(view),
+    "heated": lambda view: is_logged(view) and is_heated(view),
+    "between_nodes": is_between_nodes,
     "links": lambda view: bool(view.run.links["transport"].notna().any()),
     "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
     "mpi": lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,

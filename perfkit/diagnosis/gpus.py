@@ -2,7 +2,8 @@
 
 A GPU here is one of a rank: four processes in one file with a GPU each are compared as four files of a rank each. GPUs
 are compared over the time in which all of them were recorded. A GPU that is busy for under a tenth of the time of the
-busiest one of its rank is unused: only its own rule tells of it.
+busiest one of its rank is unused: only its own rule tells of it. A GPU that the recording lists and on which
+nothing ran is never used, if the ranks do not communicate: else another rank, which was not recorded, may use it.
 
 A GPU is slower where the same kernels (name, grid and block) last at least a tenth longer there than on the others, and
 these kernels are half of its computing time. Otherwise a longer computing time is more work. The k-th communication
@@ -245,6 +246,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield _uneven(view, known, share)
     yield from _late(view)
     yield from _unused(view)
+    yield from _never_used(view)
 
 
 def _slow(found: Slow) -> Finding:
@@ -340,3 +342,39 @@ def _unused(view: Selection) -> Iterator[Finding]:
     title = f"{listed} {verb} idle {figure.text} of the time while another GPU works"
     gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
     yield tell("gpu_unused", title, severity(share), text, (figure, beside), gain)
+
+
+@kept
+def never_used(view: Selection) -> tuple[list[int], int]:
+    """Return the GPUs that the machine has and nobody uses, and how many are used; none where GPUs were chosen.
+
+    Nothing is known where ranks communicate (others may not have been recorded), or where kernels are of GPUs that are
+    not in the list, since both then number the GPUs differently.
+    """
+    listed = {int(gpu) for gpu in view.run.devices["gpu"]}
+    used = {int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()}
+    is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
+    if view.gpus or view.ranks or not is_alone or not used <= listed:
+        return [], len(used)
+    return sorted(listed - used), len(used)
+
+
+def _has_mpi(view: Selection) -> bool:
+    names = view.run.ranges["name"].cat.categories
+    return any(str(name).startswith("MPI_") for name in names)
+
+
+def _never_used(view: Selection) -> Iterator[Finding]:
+    """GPUs of the machine on which nothing ran. The list says what a machine has, not what the job was given."""
+    idle, used = never_used(view)
+    if not idle or not used:
+        return
+    count = len(idle)
+    definition = f"share of the {used + count} GPUs in the recording's list on which nothing ran"
+    share = Figure("never_used_frac", "GPUs never used", count / (used + count), "1", definition, "DEVICES, KERNELS")
+    listed = several([f"GPU {gpu}" for gpu in idle], 8)
+    title = f"{count} of {used + count} GPUs {'is' if count == 1 else 'are'} never used: {listed}"
+    text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."
+    reason = "best case: the work divides evenly over all GPUs of the machine"
+    gain = Gain(1.0, (used + count) / used, reason, whole="the program on all GPUs")
+    yield tell("gpu_never_used", title, "low", text, (share,), gain)

@@ -302,7 +302,7 @@ def theme(rule: str) -> str:
     >>> theme("idle_data_loading"), theme("paths_gpu_idle"), theme("idle")
     ('data loading', 'GPU idle', 'idle')
     """
-    words = rule.removeprefix("idle_").removeprefix("paths_").replace("_", " ")
+    words = rule.removeprefix("idle_").removeprefix("paths_").removeprefix("log_").replace("_", " ")
     return re.sub(r"\b(gpu|mfu|cuda)\b", lambda found: found[1].upper(), words)
 
 

@@ -95,6 +95,8 @@ class Share:
 LOW_RATE, POOR_RATE = 0.6, 0.4
 LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
 STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
+FEW_CARDS = 4  # GPUs for each network card, from which on they share too little (convention)
+PER_CARD = "baseline_gpus_per_card_count"
 TCP, BY_HOST, BEST = "baseline_tcp_frac", "baseline_by_host_frac", "_best_ratio"
 MFU, RATE, OPTIMIZER = "baseline_mfu_frac", "_ratio", "baseline_optimizer_frac"
 NOTABLE = 0.1  # of an iteration
@@ -275,6 +277,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     yield from _ceilings(machine(view, peaks=peaks))
     yield from _bandwidths(view, line_rate(view, peaks=peaks))
     yield from _network(view)
+    yield from _cards(view)
     yield from _trainings(view)
     yield from _iteration_rates(view)
     yield from _optimizers(view)
@@ -331,7 +334,9 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
         rows = every["operation"].eq(row["operation"]) & every["ranks"].eq(row["ranks"])
         best = float(every.loc[rows, "bus_bytes_per_s"].max())
         if value < LOW_RATE * best:
-            definition = f"bus bandwidth over {size(best)}/s, the best of this operation in the log"
+            fastest = every.loc[rows].nlargest(1, "bus_bytes_per_s")["bytes"].item()
+            definition = f"bus bandwidth over {size(best)}/s, the best of this operation in the log, with messages "
+            definition += f"of {size(fastest)}"
             yield Figure(f"{name}{BEST}", f"{label} over the best", value / best, "1", definition, source)
 
 
@@ -348,6 +353,25 @@ def _network(view: Selection) -> Iterator[Figure]:
     if by_host.any():
         definition = f"{by_host.sum():,} {of} go through CPU memory, without GPUDirect RDMA"
         yield Figure(BY_HOST, "Connections without GPUDirect", float(by_host.mean()), "1", definition, source)
+
+
+def _cards(view: Selection) -> Iterator[Figure]:
+    """Yield how many GPUs of a node share a network card, where ranks of several nodes communicate."""
+    counts = view.samples.loc[view.samples["metric"].eq("network_card_count"), "value"]
+    gpus = len(view.devices[["rank", "gpu"]].drop_duplicates())
+    if counts.empty or not gpus or not is_between_nodes(view):
+        return
+    cards = int(counts.min())
+    definition = f"GPUs of a node over the network cards that NCCL uses there: {gpus} over {cards}"
+    yield Figure(PER_CARD, "GPUs per network card", gpus / cards, "count", definition, "SAMPLES, DEVICES")
+
+
+def is_between_nodes(view: Selection) -> bool:
+    """Tell whether ranks of several nodes communicate: more than a node has GPUs, or over a network."""
+    gpus = len(view.devices[["rank", "gpu"]].drop_duplicates())
+    ranks = view.collectives["ranks"].max()
+    via = view.run.links["transport"].dropna().astype("string")
+    return bool(via.str.startswith("NET/").any()) or (gpus > 0 and pd.notna(ranks) and ranks > gpus)
 
 
 def _trainings(view: Selection) -> Iterator[Figure]:
@@ -442,6 +466,10 @@ def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
     if share := known.get(BY_HOST):
         title = f"NCCL runs {share.text} of its network connections by way of host memory (no GPUDirect RDMA)"
         yield tell("network_by_host", title, "medium", f"{share.label}: {share.definition}.", (share,), nothing)
+    if (figure := known.get(PER_CARD)) and figure.value >= FEW_CARDS:
+        title = f"{figure.text} GPUs share one network card"
+        text = f"{figure.label}: {figure.definition}. All traffic between nodes goes through it."
+        yield tell("network_cards", title, "medium", text, (figure,), nothing)
     for name, share in known.items():
         if name.startswith(MFU):
             yield from _training(share)
@@ -493,6 +521,9 @@ def growing(view: Selection) -> str:
     crossing = communication.plateau(view.collectives)
     crossing = crossing[crossing["bus_bytes_per_s"] > 0]
     growth = crossing.loc[crossing["ranks"].eq(crossing["ranks"].max()), "growth_frac"]
+    every = communication.bandwidth(view.collectives)
+    if crossing["bus_bytes_per_s"].max() < LOW_RATE * every["bus_bytes_per_s"].max():
+        return ""  # smaller messages are faster: larger ones do not reach more
     if growth.isna().all():
         return "the log has only one message size: perhaps larger messages reach more"
     if growth.max() < STILL_GROWING:

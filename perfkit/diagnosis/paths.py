@@ -10,6 +10,7 @@ can gain no more than the GPU's share of it.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from perfkit.selection import Selection
 BUSY, NOTABLE, SEVERE, HALF, SHORT_NS = 0.7, 0.1, 0.3, 0.5, 10_000
 FEW, SHORT_RUN_NS = 50, 1_000_000_000  # operations in a run this short are too few to judge a program by (convention)
 LITTLE = 0.01  # of the wall time
+WAITING = 0.05  # of all threads' time at barriers, worth a look (convention)
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
 SOURCE = "calltree.gpu_summary"
 TOTALS = words("call_paths")
@@ -46,6 +48,7 @@ def figures(view: Selection) -> Iterator[Figure]:
             unit = UNITS[column.rpartition("_")[2]]
             yield Figure(f"paths_{column}", label, float(total[column]), unit, definition, SOURCE)
     yield from _main_thread(view)
+    yield from _asleep(view)
     yield from _stall(view)
     yield from _against_wall(view, summary, total)
 
@@ -59,6 +62,55 @@ def _main_thread(view: Selection) -> Iterator[Figure]:
             definition = "share of all threads' value that the main thread caused"
             text = f"{label} of the main thread"
             yield Figure(f"paths_main_thread_{column.removesuffix('_ns')}_frac", text, share, "1", definition, SOURCE)
+
+
+def _asleep(view: Selection) -> Iterator[Figure]:
+    """Yield how much of the threads' time is sleep: it counts where a clock on the wall was sampled, and is no work."""
+    sleeping = _calls(view, calltree.paths.ASLEEP)
+    if len(sleeping):
+        names = " and ".join(printable(name, 40) for name in sleeping["name"].head(2))
+        definition = f"share of all threads' time in calls that sleep, most in {names}: no work"
+        value = float(sleeping["share_frac"].sum())
+        yield Figure("paths_asleep_frac", "Threads asleep", value, "1", definition, "calltree.paths.calls")
+
+
+def _calls(view: Selection, pattern: re.Pattern[str]) -> pd.DataFrame:
+    """Return `calltree.paths.calls` of the host's time; empty where that was not recorded."""
+    tree, metrics = view.run.calltree, view.run.call_metrics
+    name = calltree.host_metric(metrics)
+    return calltree.paths.calls(tree, metrics, metric=name, pattern=pattern) if name else tree.iloc[:0]
+
+
+def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Name the region at whose end threads of OpenMP wait longest for the last one of their team."""
+    name = calltree.host_metric(view.run.call_metrics)
+    if not name or "paths_host_ns" not in known:
+        return
+    waits = calltree.paths.regions(view.run.calltree, view.run.call_metrics, metric=name)
+    whole = float(waits["share_frac"].sum())
+    if whole < WAITING:
+        return
+    definition = "share of all threads' time that they spin in barriers of OpenMP"
+    share = Figure("paths_barrier_frac", "OpenMP barriers", whole, "1", definition, "calltree.paths.regions")
+    evidence = [share, known["paths_host_ns"]]
+    text = "Threads that have finished their part of a region spin there until the last one has."
+    longest = waits.iloc[0]
+    place = "" if pd.isna(longest["name"]) else printable(calltree.called(str(longest["name"])), 80)
+    most = percent(longest["share_frac"])
+    if place:
+        text += f" Most of this waiting is in {place}: {most} of all threads' time."
+    else:
+        text += (
+            f" For {most} of all threads' time they wait outside of the program's functions: for their next region, "
+        )
+        text += "while the main thread works alone."
+    if asleep := known.get("paths_asleep_frac"):
+        evidence.append(asleep)
+        text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
+    title = f"Threads of OpenMP wait at barriers for {share.text} of all threads' time"
+    reason = "the times are sums over threads: they do not show how long the run waits for the slowest thread"
+    gain = Gain(1.0, math.inf, reason)
+    yield tell("paths_barriers", title, severity(whole), text, tuple(evidence), gain, place=place)
 
 
 def _stall(view: Selection) -> Iterator[Figure]:
@@ -123,6 +175,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield from _launches(known)
     yield from _host(view, known)
     yield from _mpi(view, known)
+    yield from _barriers(view, known)
 
 
 def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -276,6 +329,8 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         f"with the most CPU time itself is {printable(shares.idxmax(), 80)}: {own.text} of all threads' time."
     )
     gain = _of_host(known, share, entry)
+    if asleep := known.get("paths_asleep_frac"):
+        text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
     level = "medium" if share >= SEVERE else "low"
     yield tell("paths_host", title, level, text, (figure, own, total), gain, place=_place(path, deepest))
 

@@ -2,7 +2,8 @@
 
 The highest clock is the one reached for a hundredth of the time in which kernels ran: single readings may be wrong. A
 clock counts as lowered below nine tenths of it, after the GPU has reached that once: a GPU that wakes up is not slowed
-down. What is lost is the time of the kernels then, less what they would take at the highest clock.
+down. Where the log gives a reason for a low clock, it is held against the recorded maximum, and nothing needs to have
+been reached. What is lost is the time of the kernels then, less what they would take at the highest clock.
 
 Pages of unified memory that the driver moves are copies without a CUDA call, from managed to managed memory. They are
 told where they take a tenth of the time. Whether a kernel that runs meanwhile waits for them is not recorded.
@@ -26,7 +27,8 @@ from perfkit.analysis.causes import covered, migrated, on_one_axis, started_by, 
 from perfkit.analysis.flops.shapes import parsed
 from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
 from perfkit.analysis.monitoring.alignment import aligned, on
-from perfkit.analysis.monitoring.readings import readings
+from perfkit.analysis.monitoring.readings import CAUSES, as_of, readings, throttling
+from perfkit.analysis.monitoring.states import is_lowered
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import blocks
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
@@ -41,6 +43,7 @@ from perfkit.schema import unique
 from perfkit.selection import Selection
 
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
+LOG_LONGER = "Log clock, power and temperature for an hour: nvidia-smi dmon -s pucvmet -o DT"
 NOTABLE, LOW, REACHED = 0.1, 0.9, 0.99
 SHORT_NS, TAKEN = 10_000, 0.3
 SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
@@ -64,6 +67,8 @@ class Lowered(NamedTuple):
     """
 
     name: str
+    rank: int
+    gpu: int
     kernel_ns: int
     low_ns: int
     from_hz: float
@@ -81,9 +86,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what slows down kernels, though the GPU is busy."""
     if unrecorded(view):
         return
-    throttled = known.get("log_throttled_frac")
-    if throttled is None or throttled.value < NOTABLE:  # the reasons say more than the clock alone
-        yield from _clock(view)
+    yield from _clock(view)
     yield from blocks.findings(view)
     yield from _migrations(view)
 
@@ -111,7 +114,10 @@ def lowered(view: Selection) -> Lowered | None:
         return None
     begin, finish = (joined.axis.at(joined.of_reading, at) for at in (found.time, found.time + found.hold))
     under = covered(on(joined.axis, joined.busy), begin, finish)
-    frame = pd.DataFrame({"device": joined.of_reading, "time": found.time, "hz": found.value, "ns": under})
+    reasons = np.any([is_lowered(view.samples, found, cause) for cause in CAUSES], axis=0)
+    most = as_of(readings(view.samples, "sm_max_clock_hz"), found)
+    columns = {"time": found.time, "hz": found.value, "ns": under, "told": reasons, "most_hz": most}
+    frame = pd.DataFrame({"device": joined.of_reading, **columns})
     of_device = ((at, frame[(frame["device"] == at) & (frame["ns"] > 0)]) for at in joined.both.tolist())
     made = [_of_device(view, joined.index.iloc[at], of) for at, of in of_device]
     told = [one for one in made if one is not None]
@@ -125,8 +131,11 @@ def _of_device(view: Selection, device: pd.Series, of: pd.DataFrame) -> Lowered 
     rising = of.sort_values("hz", kind="stable")
     above = rising["ns"].cumsum() >= REACHED * rising["ns"].sum()
     highest = float(rising.loc[above, "hz"].iloc[0])
+    told = of["told"].to_numpy()
+    if told.any():  # without the reason the clock would reach its maximum
+        highest = float(np.fmax(of.loc[told, "most_hz"].max(), highest))
     high = (of["hz"] >= LOW * highest).to_numpy()
-    low = ~high & (np.maximum.accumulate(high))
+    low = ~high & (np.maximum.accumulate(high) | told)
     spans = busy(view)
     span = spans.loc[spans["rank"].eq(device["rank"]) & spans["gpu"].eq(device["gpu"]), "span_ns"]
     if not low.any() or span.empty:
@@ -136,7 +145,10 @@ def _of_device(view: Selection, device: pd.Series, of: pd.DataFrame) -> Lowered 
     kernels = cut(view.all_kernels, view.window)
     kernels = kernels[kernels["rank"].eq(device["rank"]) & kernels["gpu"].eq(device["gpu"])]
     ratio = _longer(kernels, of["time"].to_numpy(), low)
-    return Lowered(name, int(of["ns"].sum()), int(of.loc[low, "ns"].sum()), highest, to, ratio, int(span.iloc[0]))
+    place = int(device["rank"]), int(device["gpu"])
+    return Lowered(
+        name, *place, int(of["ns"].sum()), int(of.loc[low, "ns"].sum()), highest, to, ratio, int(span.iloc[0])
+    )
 
 
 def _longer(kernels: pd.DataFrame, time: np.ndarray, low: np.ndarray) -> float:
@@ -151,9 +163,25 @@ def _longer(kernels: pd.DataFrame, time: np.ndarray, low: np.ndarray) -> float:
     return float(both["sum_slow"].sum()) / usual if usual else float("nan")
 
 
+@kept
+def slowed_by_clock(view: Selection) -> Lowered | None:
+    """Return what the clock costs a GPU; None unless it was low for a tenth of the kernels' time."""
+    found = None if unrecorded(view) else lowered(view)
+    return found if found and found.low_ns >= NOTABLE * found.kernel_ns else None
+
+
+def _reasons(view: Selection, found: Lowered) -> str:
+    """Return what the log gives as the reasons for the low clock; empty where it gives none."""
+    table = throttling(view.samples, window=view.window)
+    of = table[table["rank"].eq(found.rank) & table["gpu"].eq(found.gpu)]
+    reasons = {"power": "the power limit", "thermal": "heat", "other": "another reason"}
+    given = [text for cause, text in reasons.items() if (of[f"{cause}_frac"] >= NOTABLE).any()]
+    return f" The log gives the reason: {' and '.join(given)}." if given else ""
+
+
 def _clock(view: Selection) -> Iterator[Finding]:
-    found = lowered(view)
-    if found is None or found.low_ns < NOTABLE * found.kernel_ns:
+    found = slowed_by_clock(view)
+    if found is None:
         return
     lost = found.lost_ns / found.span_ns
     definition = "share of the time with kernels during which the clock was below 90 % of its highest value"
@@ -161,7 +189,8 @@ def _clock(view: Selection) -> Iterator[Finding]:
     definition = "average lowered clock, as a share of the highest clock (reached for 1 % of the kernels' time)"
     ratio = Figure("clock_ratio", "Lowered clock", found.to_hz / found.from_hz, "1", definition, "SAMPLES, KERNELS")
     evidence = [low, ratio]
-    text = f"On {found.name} the clock first was high and then fell. This costs kernels {percent(lost)} of the time."
+    text = f"On {found.name} the clock was low while kernels ran. This costs kernels {percent(lost)} of the time."
+    text += _reasons(view, found)
     if not np.isnan(found.ratio):
         definition = "ratio of the same kernels' average durations (name, grid): low clock to high clock"
         longer = Figure(
@@ -172,7 +201,8 @@ def _clock(view: Selection) -> Iterator[Finding]:
     clocks = f"from {found.from_hz / 1e6:,.0f} to {found.to_hz / 1e6:,.0f} MHz"
     title = f"The clock falls {clocks} for {low.text} of the kernel time"
     gain = removing(lost, "best case: kernels run at the highest clock; kernels that wait for memory save less")
-    yield tell("clock_lowered", title, severity(lost), text, tuple(evidence), gain)
+    told = tell("clock_lowered", title, severity(lost), text, tuple(evidence), gain)
+    yield replace(told, next=LOG_LONGER) if _reasons(view, found) else told
 
 
 @kept

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import calltree, communication, memory, monitoring, steps, timeline
+from perfkit.analysis.intervals import Window
 from perfkit.diagnosis.finding import Figure
-from perfkit.diagnosis.monitor import is_logged
+from perfkit.diagnosis.monitor import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
 from perfkit.diagnosis.rules import words
 from perfkit.format import duration, elided, number, percent, printable, size
@@ -65,6 +66,9 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     texts["rate_of"] = _rate_of(figures)
     texts["of_memory"] = _of_memory(view)
     texts["readings"] = "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
+    outside = _read(view, None) - _read(view, window(view))
+    if outside and len(view.all_kernels):
+        texts["readings"] += f"; {outside:,} outside the timeline's judged part do not count"
     first, further = (_answered(rows, figures, texts, view) for rows in (TILES, FURTHER))
     first = [*first, *_benchmarked(view)] or [*_connected(view)]
     few = max(FEWEST_TILES - len(first) - len(ends), 0)
@@ -133,8 +137,17 @@ def shares(view: Selection, state: str, of_all: Figure) -> str:
 
 
 def readings(view: Selection) -> int:
-    """Return how often a log read a GPU, of several the most; what PyTorch notes of its memory is no log."""
+    """Return how often a log read a GPU, of several the most, beside the timeline if the run has one.
+
+    What PyTorch notes of its memory is no log.
+    """
+    return _read(view, window(view))
+
+
+def _read(view: Selection, part: Window | None) -> int:
     logged = view.samples[~view.samples["metric"].isin(memory.METRICS)]
+    if part is not None:
+        logged = logged[logged["time_ns"].between(*part, inclusive="left")]
     return int(logged.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(logged) else 0
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
 
 __all__ = ["call_paths", "collectives", "compare", "gaps", "kernels", "machine", "memory", "monitor", "operators"]
-__all__ += ["ownership", "ranks", "roofline", "timeline", "training", "transfers"]
+__all__ += ["ownership", "ranks", "roofline", "states", "timeline", "training", "transfers"]
 
 P = ParamSpec("P")
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
@@ -487,3 +487,13 @@ def monitor(view: Selection) -> list[Part]:
     columns = [*several, "gpu", "check", "verdict", "reason"]
     table = charts.tables.searchable(checks, columns=columns, caption="Verdict per GPU and check")
     return [charts.monitor.dashboard(bins, limits=limits), table]
+
+
+@_follows
+def states(view: Selection) -> list[Part]:
+    """Show how long each GPU of a log worked, waited, was throttled, capped, idle or unused."""
+    found = analysis.monitoring.ledger(view.samples, view.devices, window=view.window)
+    is_recorded = bool(view.run.samples["metric"].isin(analysis.monitoring.readings.BUSY).any())
+    some(found, view, "SAMPLES", "readings of the utilisation", recorded=is_recorded)
+    table = charts.tables.searchable(found, caption="Time of each GPU by state, with its clock and power")
+    return [charts.states.states(found), table]

@@ -166,17 +166,14 @@ CASES = (
             Fact(
                 "a busy GPU needs no larger batch",
                 not_advised("batch_size"),
-                wrong_today="Give the GPU more work per step: raise batch_size",
             ),
             Fact(
                 "the supply of power is to be checked",
                 advised("power supply", "cable", "bmc"),
-                wrong_today="Check the reasons for the low clock (nvidia-smi -q -d PERFORMANCE)",
             ),
             Fact(
                 "it is capped at half of its limit",
                 told("half of its limit", "half its limit", "50.0 % of its limit"),
-                wrong_today="Power or heat lowered the clock of GPU 2 100 % of the time.",
             ),
         ),
     ),
@@ -188,17 +185,14 @@ CASES = (
             Fact(
                 "GPU 0 is not blamed",
                 verdict_omits("gpu 0 draws"),
-                wrong_today="GPU 0 draws only 28.0 % of its power limit (also: GPU 1, GPU 2, GPU 3",
             ),
             Fact(
                 "seven GPUs wait for it",
                 told("wait for", "spin"),
-                wrong_today="GPU 0 draws only 28.0 % of its power limit (also: GPU 1, GPU 2, GPU 3",
             ),
             Fact(
                 "busy GPUs need no larger batch",
                 not_advised("batch_size"),
-                wrong_today="Give the GPU more work per step: raise batch_size",
             ),
         ),
     ),
@@ -206,11 +200,10 @@ CASES = (
         "e9",
         LIMITED,
         (
-            Fact("the clock is at 71 % of its maximum", share_told(1500 / 2100), wrong_today="nothing"),
+            Fact("the clock is at 71 % of its maximum", share_told(1500 / 2100)),
             Fact(
                 "it is not at 99 %",
                 not_told("never fell below 99"),
-                wrong_today="the clock never fell below 99.0 % of its maximum",
             ),
             Fact("only a higher limit helps", advised("higher limit", "raise the power limit", "nvidia-smi -pl")),
         ),
@@ -222,12 +215,10 @@ CASES = (
             Fact(
                 "links inside a node do not come first",
                 not_advised_first("nvlink"),
-                wrong_today="Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m",
             ),
             Fact(
                 "the network between the nodes comes first",
                 advised_first("network", "between the nodes", "protocol"),
-                wrong_today="Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m",
             ),
         ),
     ),

@@ -11,6 +11,7 @@ import vl_convert
 from charts.checking import refuses
 
 from perfkit.analysis import causes, phases
+from perfkit.analysis.monitoring import states
 from perfkit.charts import icicle, kernels, monitor, monitor_lines, ranks, shares, theme
 from perfkit.charts.theme import DETAIL_COLOURS, fraction, inline, known, need
 from perfkit.errors import SchemaError
@@ -50,6 +51,7 @@ PALETTES = {
     "families": theme.FAMILY_COLOURS,
     "causes": theme.CAUSE_COLOURS,
     "phases": theme.PHASE_COLOURS,
+    "states": theme.STATE_COLOURS,
     "formats": kernels.FORMAT_COLOURS,
     "parts": shares.PART_COLOURS,
     "series": {key: shares.SERIES_COLOURS[key] for key in shares.SERIES_COLOURS if key in shares.SERIES},
@@ -79,6 +81,7 @@ def test_every_key_has_a_name_and_a_colour() -> None:
     assert list(theme.DETAIL_COLOURS) == list(theme.DETAIL_NAMES)
     assert set(causes.CAUSES) == set(theme.CAUSE_COLOURS)
     assert set(phases.NAMES) == set(theme.PHASE_COLOURS)
+    assert set(states.STATES) == set(theme.STATE_COLOURS)
     assert set(causes.DETAILS) == set(theme.DETAIL_COLOURS)
     assert set(FAMILIES) == set(theme.FAMILY_COLOURS)
     assert set(monitor_lines.COLOURS) <= set(ranks.OPERATION_COLOURS.values())

@@ -42,7 +42,16 @@ HOT_PATH = Table(
 KERNEL = "<gpu kernel>"
 TIME, LAUNCHES = "GKER", "GKER:COUNT"
 OPERATOR = "at::_ops::"  # PyTorch's dispatcher has one such function per operator
+_PREFIX = re.compile("^[Pp](?=MPI|mpi)")
 _STEP = re.compile(r"::(?:call|redispatch)$")
+# Where threads of OpenMP spin until the last one of their team arrives, by HPCToolkit's mark, GCC's or LLVM's library.
+BARRIER = re.compile(r"<omp (?:implicit )?barrier|do_spin\b|__kmp\w*(?:barrier|wait)")
+# What is around a barrier and is no code of the program: those libraries, and the start of a thread.
+RUNTIME = re.compile(r".*/lib(?:gomp|i?omp\d*|pthread-?|c)[-.\d]*\.so")
+# Where a thread sleeps: time of a clock on the wall, but no work.
+ASLEEP = re.compile(
+    r"_*(?:GI_+)?_*(?:p?poll|epoll_p?wait|p?select|(?:clock_)?nanosleep|futex_wait|pthread_cond_\w*wait)\b"
+)
 MPI = re.compile(r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$")  # calls of C and Fortran, not what a library has inside
 # The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
@@ -142,17 +151,22 @@ def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
 
     A call inside another one counts for the outer one, so that the shares add up; MPI_Send and PMPI_Send are one.
     """
+    return calls(calltree, call_metrics, metric=metric, pattern=MPI)
+
+
+def calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, pattern: re.Pattern[str]) -> pd.DataFrame:
+    """Return how much of a metric the functions have whose names begin as a pattern says, as `mpi_calls`."""
     values = totals.measured(calltree, call_metrics, metric)
     inclusive = np.zeros(len(calltree))
     inclusive[values.row] = np.nan_to_num(values.inclusive)
     parent = totals.parents(calltree)
     total = inclusive[parent < 0].sum()
     column = calltree["name"]
-    calls = totals.of_kind(calltree, "function") & where(column, MPI.match)
-    outer = np.flatnonzero(calls & (np.append(totals.nearest(parent, calls), -1)[parent] < 0) & (inclusive > 0))
+    wanted = totals.of_kind(calltree, "function") & where(column, pattern.match)
+    outer = np.flatnonzero(wanted & (np.append(totals.nearest(parent, wanted), -1)[parent] < 0) & (inclusive > 0))
     outer = outer[np.argsort(-inclusive[outer], kind="stable")]
     place = totals.nearest(parent, totals.of_kind(calltree, "line", "loop"))[outer]
-    name = [totals.called(str(text)).removeprefix("P").removeprefix("p") for text in column.iloc[outer]]
+    name = [_PREFIX.sub("", totals.called(str(text))) for text in column.iloc[outer]]
     table = pd.DataFrame(
         {"name": name, "inclusive": inclusive[outer], "share_frac": inclusive[outer] / (total or np.nan)}
     )
@@ -161,6 +175,28 @@ def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
     longest = table.drop_duplicates("name")[["name", "path", "at"]]
     made = MPI_CALLS.make(sums.merge(longest, on="name"))
     return made.sort_values("inclusive", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def regions(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
+    """Return where threads of OpenMP wait at barriers: a row per function of the program around them, the most first.
+
+    `name` string, the function, NA for threads that wait for their next region outside of all; `inclusive` float64, in
+    the unit of the metric; `share_frac` float64, of the metric's total. ValueError as in `hot_path`.
+    """
+    values = totals.measured(calltree, call_metrics, metric)
+    inclusive = np.zeros(len(calltree))
+    inclusive[values.row] = np.nan_to_num(values.inclusive)
+    parent = totals.parents(calltree)
+    functions = totals.of_kind(calltree, "function")
+    waits = functions & where(calltree["name"], BARRIER.match)
+    outer = np.flatnonzero(waits & (np.append(totals.nearest(parent, waits), -1)[parent] < 0) & (inclusive > 0))
+    of_program = functions & ~waits & ~where(calltree["module"], RUNTIME.match)
+    around = totals.nearest(parent, of_program)[outer]
+    total = inclusive[parent < 0].sum()
+    table = pd.DataFrame({"name": text(calltree["name"], around), "inclusive": inclusive[outer]})
+    sums = table.groupby("name", dropna=False, as_index=False)[["inclusive"]].sum()
+    sums = sums.assign(share_frac=sums["inclusive"] / (total or np.nan))
+    return sums.sort_values("inclusive", ascending=False, kind="stable", ignore_index=True)
 
 
 def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:

@@ -23,6 +23,7 @@ from perfkit.analysis.intervals import Window
 from perfkit.analysis.monitoring import readings
 from perfkit.analysis.monitoring.alignment import clock_under_kernels
 from perfkit.analysis.monitoring.readings import at_limit, dips, idle, imbalance, summary, throttling, utilisation
+from perfkit.analysis.monitoring.states import ledger
 from perfkit.format import number, percent, size
 from perfkit.schema import stretches
 from perfkit.tables import SAMPLES
@@ -173,7 +174,7 @@ _CHECKS: Mapping[str, Callable[[Facts, Peaks], Answer]] = {
 }
 CHECKS = tuple(_CHECKS)
 VERDICTS = ("ok", "attention", "cannot tell")
-__all__ = ["at_limit", "checks", "clock_under_kernels", "dips", "idle", "imbalance", "summary", "throttling"]
+__all__ = ["at_limit", "checks", "clock_under_kernels", "dips", "idle", "imbalance", "ledger", "summary", "throttling"]
 __all__ += ["utilisation"]
 
 

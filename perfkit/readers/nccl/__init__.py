@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from perfkit import tables
@@ -17,9 +18,9 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.nccl import benchmark, log
 from perfkit.readers.nccl.log import Call, Edge, Facts, operation
-from perfkit.readers.text import capture_table, content, devices_table, head
+from perfkit.readers.text import capture_table, content, devices_table, head, samples_table
 
-VERSION = 7
+VERSION = 8
 KIND = "network"
 LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
@@ -100,6 +101,7 @@ def _log(text: str, path: Path) -> Profile:
         "COLLECTIVES": _collectives_table(benchmarks, called.calls, path),
         "LINKS": _links_table(network.edges, facts),
         "DEVICES": _devices_table(benchmarks),
+        "SAMPLES": _cards_table(facts),
     }
     if not (len(frames["COLLECTIVES"]) or network.edges or failure or facts.warnings):
         raise ReadError(_nothing(path, benchmarks))
@@ -206,6 +208,15 @@ def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:
     listed = next((table.devices for table in benchmarks if table.devices), [])
     names = {device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host}
     return devices_table({"gpu": list(names), "name": list(names.values())}, len(names))
+
+
+def _cards_table(facts: Facts) -> pd.DataFrame:
+    """Return SAMPLES: how many network cards NCCL uses on a node, of several nodes the fewest."""
+    counts = [count for count in facts.cards if count > 0]
+    if not counts:
+        return samples_table({})
+    value = np.array([float(min(counts))])
+    return samples_table({(0, -1, "network_card_count"): (np.zeros(1, np.int64), value)})
 
 
 def _failed_note(error: str) -> list[str]:

@@ -64,6 +64,8 @@ _COMM = re.compile(
     r"(?: cudaDev \d+.*?(?: commId (0x[0-9a-f]+))? - Init (?:START|COMPLETE))?"
 )
 _NETWORK = re.compile(r"Using network (.+)")
+_CARDS = re.compile(r"NET/IB : Using (.+)")
+_CARD = re.compile(r"\[\d+\]\w")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
 _CALL = re.compile(
     r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype (\d{1,4}) "
@@ -128,6 +130,7 @@ class Facts:
     nodes: dict[int, None] = field(default_factory=dict)
     local_ranks: dict[int, None] = field(default_factory=dict)
     networks: dict[str, None] = field(default_factory=dict)
+    cards: dict[int, None] = field(default_factory=dict)  # how many of a node NCCL uses
     paths: dict[tuple[str, str], None] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
 
@@ -250,6 +253,8 @@ def _take(facts: Facts, line: Said) -> None:
         facts.versions[version[1]] = None
     elif network := _NETWORK.match(text):
         facts.networks[network[1]] = None
+    elif used := _CARDS.match(text):
+        facts.cards[len(_CARD.findall(used[1]))] = None
     elif paths := _PATHS.match(text):
         facts.paths[paths[1], paths[2]] = None
     elif comm := _COMM.search(text):
