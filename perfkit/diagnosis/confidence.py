@@ -223,7 +223,9 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     # No finding can rest on the times of kernels where these contradict each other.
     why = timeline.impossible_durations(view)
     impossible = [why] if why and any(f.source.startswith(timeline.KERNEL_TIMES) for f in finding.evidence) else []
-    impossible += [few] if (few := timeline.too_few(view)) else []
+    few = timeline.too_few(view)
+    if few and finding.gain.high > 1:
+        impossible.append(few)
     against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]

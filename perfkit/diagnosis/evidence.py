@@ -22,7 +22,10 @@ from perfkit.analysis.warps import occupancy
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats
 from perfkit.diagnosis.kernels import last_waves, points
+from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.paths import mpi
+from perfkit.diagnosis.phases import phases
+from perfkit.diagnosis.program import communicates_by, goes_backward, is_jax, is_on, loads_by_workers
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
@@ -211,6 +214,16 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "operators": lambda view: len(view.framework.ops) > 0,
     "ranges": lambda view: len(view.ranges) > 0,
     "stacks": lambda view: len(view.stacks) > 0,
+    "loop": lambda view: len(found := phases(view.whole or view)) > 0 and bool(found["phase"].eq("loop").any()),
+    "two_lengths": lambda view: of_long_steps(view, "memory"),
+    "windows": lambda view: is_on(view, "windows"),
+    "jax": is_jax,
+    "dataloader": loads_by_workers,
+    "backward": goes_backward,
+    "gathers": lambda view: communicates_by(view) == "gather",
+    "reduces": lambda view: communicates_by(view) == "reduce",
+    "sends": lambda view: communicates_by(view) == "send",
+    "all_to_all": lambda view: communicates_by(view) == "all_to_all",
 }
 
 
@@ -262,14 +275,15 @@ def is_amd(view: Selection) -> bool:
 
 
 def _out(view: Selection) -> str:
-    """Return the option that gives each of several ranks a file of its own, empty for one."""
+    """Return the option that names the file to write; each of several ranks gets a file of its own."""
     ranks = {*view.all_kernels["rank"].unique(), *view.launches["rank"].unique()}
-    return " -o report.%q{RANK}" if len(ranks) > 1 else ""
+    return " -o report.%q{RANK}" if len(ranks) > 1 else " -o report"
 
 
 def _nsys(view: Selection) -> str:
     graphs = " --cuda-graph-trace=node" if cut(view.kernels, view.window)["in_graph"].any() else ""
-    return f"nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all{graphs}{_out(view)} PROGRAM"
+    system = "" if is_on(view, "windows") else ",osrt"  # Nsight Systems traces no calls of Windows
+    return f"nsys profile --trace=cuda,nvtx{system} --gpu-metrics-devices=all{graphs}{_out(view)} PROGRAM"
 
 
 @kept
@@ -285,7 +299,8 @@ def _ncu(view: Selection) -> str:
     functions = [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]
     if not functions:
         return f"ncu --set full --launch-count 50{_out(view)} PROGRAM"
-    chosen = f"--kernel-name 'regex:^({'|'.join(functions)})$'"
+    quote = '"' if is_on(view, "windows") else "'"
+    chosen = f"--kernel-name {quote}regex:^({'|'.join(functions)})${quote}"
     skipped = _before_steady(view, functions)
     skip = f" --launch-skip {skipped}" if skipped else ""
     return f"ncu --set full {chosen}{skip} --launch-count 50{_out(view)} PROGRAM"
