@@ -1,5 +1,6 @@
 """A rule about loops whose steps have two lengths: what a median of both hides, and what the long ones do besides.
 
+A kind that comes once and does not come again is another phase of the program, which the step time tells of.
 The steps of both kinds run alike but for one thing, such as memory that only some of them free. `analysis.phases` tells
 the kinds apart; here the idle time of the GPUs is compared, cause by cause, for each step of a kind.
 """
@@ -18,6 +19,7 @@ from perfkit.diagnosis.timeline import idle_gaps, idle_parts, unrecorded
 from perfkit.format import duration
 from perfkit.selection import Selection
 
+FEWEST_CHANGES = 2  # from one kind to the other; after a single one the program does other work (convention)
 HALF = 0.5  # of the difference; of a cause, what the short steps may have for it to be one of the long (convention)
 IDLE_NAMES = words("idle")
 
@@ -50,7 +52,8 @@ def lengths(view: Selection) -> Lengths | None:
     mine = loops[loops["rank"] == rank]
     of = mine.groupby(mine["kind"].astype(str))[["dur_ns", "repetitions"]].sum().astype("float64")
     each = (of["dur_ns"] / of["repetitions"]).sort_values()
-    if len(each) < 2:
+    changes = int((mine["kind"].astype(str) != mine["kind"].astype(str).shift()).sum()) - 1
+    if len(each) < 2 or changes < FEWEST_CHANGES:
         return None
     short, long = str(each.index[0]), str(each.index[-1])
     cause, more = _difference(view, mine, short, long)
@@ -77,7 +80,7 @@ def _difference(view: Selection, loops: pd.DataFrame, short: str, long: str) -> 
     parts = idle_parts(gaps).groupby(kind).sum()
     steps = loops.groupby(loops["kind"].astype(str))["repetitions"].sum().astype("float64")
     per_step = parts.reindex(steps.index, fill_value=0).div(steps, axis=0)
-    more = per_step.loc[long] - per_step.loc[short]
+    more = (per_step.loc[long] - per_step.loc[short]).drop("edge")
     return str(more.idxmax()), float(more.to_numpy().max())
 
 
