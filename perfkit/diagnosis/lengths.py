@@ -51,7 +51,7 @@ def lengths(view: Selection) -> Lengths | None:
     rank = int(str(loops.groupby("rank")["repetitions"].sum().idxmax()))
     mine = loops[loops["rank"] == rank]
     of = mine.groupby(mine["kind"].astype(str))[["dur_ns", "repetitions"]].sum().astype("float64")
-    each = (of["dur_ns"] / of["repetitions"]).sort_values()
+    each = (of["dur_ns"] / of["repetitions"]).sort_values(kind="stable")
     changes = int((mine["kind"].astype(str) != mine["kind"].astype(str).shift()).sum()) - 1
     if len(each) < 2 or changes < FEWEST_CHANGES:
         return None
@@ -100,7 +100,7 @@ def findings(view: Selection) -> Iterator[Finding]:
     short = Figure("short_step_ns", "Short step", found.short_ns, "ns", definition.format("short", found.rank), source)
     long = Figure("long_step_ns", "Long step", found.long_ns, "ns", definition.format("long", found.rank), source)
     text = f"The loop has two kinds of steps: {found.short_count:,} take {short.text} and {found.long_count:,} take "
-    text += f"{long.text} in the mean. No median describes both."
+    text += f"{long.text} on average. No median describes both."
     if found.cause:
         text += f" In a long step the GPU is idle {duration(found.cause_ns)} longer for this reason: "
         text += f"{IDLE_NAMES.get(found.cause, found.cause)}."

@@ -297,7 +297,6 @@ CASES = (
             Fact(
                 "nothing is removed from all steps",
                 not_advised_first("empty_cache"),
-                wrong_today="Remove torch.cuda.empty_cache() from the loop",
             ),
         ),
     ),
