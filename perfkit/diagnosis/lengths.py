@@ -44,6 +44,7 @@ class Lengths(NamedTuple):
 def lengths(view: Selection) -> Lengths | None:
     """Return the two kinds of steps of the rank with the most steps; None where all steps are of one kind."""
     found = phases(view.whole or view)
+    found = found[~_shortened(found)]
     loops = found[found["phase"].eq("loop") & found["kind"].notna() & found["kind"].ne(OTHER)]
     loops = loops[loops["repetitions"] > 0]
     if loops.empty:
@@ -64,6 +65,12 @@ def lengths(view: Selection) -> Lengths | None:
         *(rank, counts[short], lasted[0], counts[long], lasted[1]),
         *((cause, more) if is_cause else ("", 0.0)),
     )
+
+
+def _shortened(found: pd.DataFrame) -> pd.Series:
+    """Tell which rows of PHASES are a single step after a pause, to which the idle time before its work belongs."""
+    before = found.groupby("rank")["phase"].shift().astype("string").fillna("")
+    return found["repetitions"].eq(1).fillna(False).astype(bool) & before.ne("loop")
 
 
 def _difference(view: Selection, loops: pd.DataFrame, short: str, long: str) -> tuple[str, float]:
