@@ -25,7 +25,7 @@ from perfkit.diagnosis.kernels import last_waves, points
 from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.phases import phases
-from perfkit.diagnosis.program import communicates_by, goes_backward, is_jax, is_on, loads_by_workers
+from perfkit.diagnosis.program import communicates_by, goes_backward, is_on, loads_by_workers
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, few, operated, unfused
@@ -217,7 +217,6 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "loop": lambda view: len(found := phases(view.whole or view)) > 0 and bool(found["phase"].eq("loop").any()),
     "two_lengths": lambda view: of_long_steps(view, "memory"),
     "windows": lambda view: is_on(view, "windows"),
-    "jax": is_jax,
     "dataloader": loads_by_workers,
     "backward": goes_backward,
     "gathers": lambda view: communicates_by(view) == "gather",

@@ -2,8 +2,8 @@
 
 A program whose communication is mostly AllReduce averages gradients (DDP) where it has a backward pass, and adds up the
 parts of a layer (tensor parallel) where it has none. AllGather and ReduceScatter move sharded parameters (FSDP, ZeRO).
-SendRecv moves activations between the stages of a pipeline, or tokens to experts; an all-to-all of experts is known by
-its name in a trace, or by SendRecv kernels that all ranks run at once.
+SendRecv moves activations between the stages of a pipeline, or tokens to experts; only a trace that names the
+collective tells the second, an all-to-all, from the first.
 """
 
 import re
@@ -18,7 +18,6 @@ from perfkit.selection import Selection
 HALF = 0.5  # of the communication time: what a program mostly does (convention)
 LOADER = re.compile(r"DataLoader")
 BACKWARD = re.compile(r"backward|_bwd|(?<![a-z])bwd|autograd|wgrad|dgrad|Optimizer\.step|adam|multi_tensor_apply", re.I)
-JAX = re.compile(r"PjitFunction|XlaModule|TfrtCpu|jit_|^PjRt|^Thunk:|hlo_op|jax", re.I)
 # The operation of a collective, by the kernel's name or that in a trace.
 OPERATIONS = {
     "all_to_all": re.compile(r"all_?to_?all", re.I),
@@ -46,12 +45,6 @@ def goes_backward(view: Selection) -> bool:
     kernels = where(view.all_kernels["full_name"], BACKWARD.search)
     named = (view.ranges, view.framework.ranges, view.framework.ops)
     return bool(kernels.any()) or any(bool(where(table["name"], BACKWARD.search).any()) for table in named)
-
-
-@kept
-def is_jax(view: Selection) -> bool:
-    """Tell whether ranges name what JAX or XLA ran."""
-    return bool(where(view.ranges["name"], JAX.search).any())
 
 
 @kept
