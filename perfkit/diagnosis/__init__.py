@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfkit.diagnosis import (
+    allocator,
     comparison,
     framework,
     gpus,
@@ -19,15 +20,19 @@ from perfkit.diagnosis import (
     kernels,
     launching,
     ledger,
+    lengths,
     machine,
     monitor,
     paths,
     phases,
     recording,
     replayed,
+    requests,
     shapes,
+    sharing,
     speed,
     system,
+    timeline,
     transfers,
     warming,
 )
@@ -64,7 +69,8 @@ GRAPH_NODES = {
 COUNTERS = Refusal(
     "Why are the longest kernels slow (main stall type, roofline, tensor cores)?",
     "the recording has no hardware counters of single kernels",
-    "ncu --set full --launch-count 50 -o report PROGRAM, then ncu --import report.ncu-rep --csv --page raw",
+    "ncu --set full --launch-count 50 -o report PROGRAM; where perfkit cannot read its file, then "
+    "ncu --import report.ncu-rep --csv --page raw > report.csv",
 )
 CLOCK = Refusal(
     "Was the clock lowered by power or heat while kernels ran?",
@@ -119,27 +125,41 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     told, uneven = launching.launch_causes(view, by_id), gpus.idle_causes(view)
     told |= {cause: told.get(cause, 0.0) + share for cause, share in uneven.items()}
     told["host_code"] = told.get("host_code", 0.0) + framework.compiling(view)[0]
+    for theme in (sharing, requests, allocator, transfers):
+        told |= {cause: told.get(cause, 0.0) + share for cause, share in theme.idle_causes(view).items()}
+    of_timeline = system.too_little(view) if timeline.start_up_only(view) else _of_timeline(view, by_id, told)
     unsorted = [
+        *of_timeline,
+        *warming.findings(view, by_id),
+        *machine.findings(by_id),
+        *kernels.findings(view, by_id, peaks=peaks),
+        *paths.findings(view, by_id),
+        *monitor.findings(view),
+    ]
+    seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)
+    return sorted(ranked(replayed.gains(view, [*seen])), key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _of_timeline(view: Selection, by_id: dict[str, Figure], told: Mapping[str, float]) -> list[Finding]:
+    """Return the findings on what happens between the first and the last operation of the GPUs."""
+    return [
         *launching.launch_findings(view, by_id),
         *system.findings(view, by_id, told, warming.start_up(view)[0]),
-        *warming.findings(view, by_id),
         *launching.checkpoint_findings(view),
+        *sharing.findings(view),
+        *requests.findings(view),
+        *allocator.findings(view, by_id),
+        *lengths.findings(view),
         *transfers.copy_findings(view, by_id),
         *gpus.findings(view, by_id),
         *speed.findings(view, by_id),
         *transfers.communication_findings(view, by_id),
         *system.throughput_findings(view, by_id),
-        *machine.findings(by_id),
-        *kernels.findings(view, by_id, peaks=peaks),
-        *paths.findings(view, by_id),
         *framework.findings(view, by_id),
         *speed.operator_findings(view, by_id),
         *shapes.findings(view, by_id),
         *system.operator_findings(view, by_id),
-        *monitor.findings(view),
     ]
-    seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)
-    return sorted(ranked(replayed.gains(view, [*seen])), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:

@@ -229,7 +229,9 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     rests_on_times = any(TIMELINE & set(figure.tables) for figure in finding.evidence)
     doubts = _doubts(view) if rests_on_times else []
     impossible = [doubt.seen for doubt in doubts if doubt.spoils_figures]
-    impossible += [few] if (few := timeline.too_few(view)) else []
+    few = timeline.too_few(view)
+    if few and finding.gain.high > 1:
+        impossible.append(few)
     incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
     against = (*impossible, *incomplete, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(known, finding)

@@ -25,9 +25,12 @@ from perfkit.diagnosis.blocks import few
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
 from perfkit.diagnosis.kernels import last_waves, limited, points
+from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.machine import is_between_nodes
 from perfkit.diagnosis.monitor import is_at_limit, is_heated, is_logged
 from perfkit.diagnosis.paths import mpi
+from perfkit.diagnosis.phases import phases
+from perfkit.diagnosis.program import communicates_by, goes_backward, is_on, loads_by_workers
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import CONVERSION, operated, unfused
@@ -122,12 +125,6 @@ def _compiled_by(view: Selection, pattern: re.Pattern[str]) -> bool:
     return in_names or any(pattern.search(str(module)) for module in modules)
 
 
-def _no_loader(view: Selection) -> bool:
-    """PyTorch's operators are recorded, and no DataLoader is among them, or among ranges and calls of Python."""
-    named = (view.run.ranges["name"], view.run.ops["name"], view.run.python_calls["name"])
-    return len(view.run.ops) > 0 and not any(where(names, LOADER.search).any() for names in named)
-
-
 def _occupied(view: Selection, occupancy: str) -> bool:
     """An occupancy of the launches, weighted by time, is almost all that the SMs can hold."""
     known = view.launches.dropna(subset=[occupancy, "dur_ns"])
@@ -213,7 +210,6 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "openmp": lambda view: _compiled_by(view, OPENMP),
     "cpu_paths": lambda view: len(view.run.calltree) > 0 and bool(host_metric(view.run.call_metrics)),
     "amd": lambda view: is_amd(view),
-    "no_loader": _no_loader,
     "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
     "few_blocks_of_library": lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")
@@ -271,6 +267,15 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "operators": lambda view: len(view.framework.ops) > 0,
     "ranges": lambda view: len(view.ranges) > 0,
     "stacks": lambda view: len(view.stacks) > 0,
+    "loop": lambda view: len(found := phases(view.whole or view)) > 0 and bool(found["phase"].eq("loop").any()),
+    "two_lengths": lambda view: of_long_steps(view, "memory"),
+    "windows": lambda view: is_on(view, "windows"),
+    "dataloader": loads_by_workers,
+    "backward": goes_backward,
+    "gathers": lambda view: communicates_by(view) == "gather",
+    "reduces": lambda view: communicates_by(view) == "reduce",
+    "sends": lambda view: communicates_by(view) == "send",
+    "all_to_all": lambda view: communicates_by(view) == "all_to_all",
 }
 
 
@@ -322,14 +327,15 @@ def is_amd(view: Selection) -> bool:
 
 
 def _out(view: Selection) -> str:
-    """Return the option that gives each of several ranks a file of its own, empty for one."""
+    """Return the option that names the file to write; each of several ranks gets a file of its own."""
     ranks = {*view.all_kernels["rank"].unique(), *view.launches["rank"].unique()}
-    return " -o report.%q{RANK}" if len(ranks) > 1 else ""
+    return " -o report.%q{RANK}" if len(ranks) > 1 else " -o report"
 
 
 def _nsys(view: Selection) -> str:
     graphs = " --cuda-graph-trace=node" if cut(view.kernels, view.window)["in_graph"].any() else ""
-    return f"nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all{graphs}{_out(view)} PROGRAM"
+    system = "" if is_on(view, "windows") else ",osrt"  # Nsight Systems traces no calls of Windows
+    return f"nsys profile --trace=cuda,nvtx{system} --gpu-metrics-devices=all{graphs}{_out(view)} PROGRAM"
 
 
 @kept
@@ -345,7 +351,8 @@ def _ncu(view: Selection) -> str:
     functions = [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]
     if not functions:
         return f"ncu --set full --launch-count 50{_out(view)} PROGRAM"
-    chosen = f"--kernel-name 'regex:^({'|'.join(functions)})$'"
+    quote = '"' if is_on(view, "windows") else "'"
+    chosen = f"--kernel-name {quote}regex:^({'|'.join(functions)})${quote}"
     skipped = _before_steady(view, functions)
     skip = f" --launch-skip {skipped}" if skipped else ""
     return f"ncu --set full {chosen}{skip} --launch-count 50{_out(view)} PROGRAM"

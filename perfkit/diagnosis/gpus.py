@@ -34,6 +34,8 @@ NOTABLE, HALF = 0.1, 0.5
 UNUSED = 0.1  # of the busy time of the busiest GPU
 SLOWER = 0.1  # by how much the same kernels last longer
 SAME_COUNT = 0.02  # by how much the numbers of communication kernels may differ, because a window cuts some off
+# Of the waiting for the GPU that causes most of it; collectives, and GPUs that are named (conventions).
+MOST_IN_TURN, FEWEST_MET, SHOWN = 0.6, 10, 4
 WAITING = ("other", "kernel_wait")  # causes of idle time under which a wait for another GPU is counted
 
 
@@ -244,7 +246,8 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield _slow(found)
     elif share := excess(view):
         yield _uneven(view, known, share)
-    yield from _late(view)
+    late = list(_late(view))
+    yield from late or _in_turn(view)
     yield from _unused(view)
     yield from _never_used(view)
 
@@ -311,6 +314,55 @@ def _late(view: Selection) -> Iterator[Finding]:
         found.most_frac, "best case: the others never wait for it; worst case: they then wait for something else"
     )
     yield tell("late_gpu", title, severity(found.most_frac), text, (wait, own), gain)
+
+
+def _in_turn(view: Selection) -> Iterator[Finding]:
+    """Another GPU comes last to each collective, so that none of them is late on the whole."""
+    found, last = spread(view), latest(view)
+    if found is None or last.empty or unrecorded(view):
+        return
+    share = found.mean_frac - excess(view) - launching.waiting(view)
+    most = float(last["wait_ns"].max() / last["wait_ns"].sum())
+    if share < NOTABLE or most > MOST_IN_TURN or last["count"].sum() < FEWEST_MET:
+        return
+    definition = "share of the span of all GPUs: time in communication kernels beyond the shortest of the same"
+    definition += " collective, which nothing hides"
+    source = "communication.overlap"
+    wait = Figure("in_turn_frac", "Waiting in turn", share, "1", definition, source)
+    definition = "share of this waiting for the GPU that causes most of it"
+    alike = Figure("in_turn_most_frac", "For one GPU", most, "1", definition, source)
+    ranks = view.all_kernels["rank"].nunique()
+    each = [
+        f"{named(int(row['rank']), int(row['gpu']), ranks)} to {int(row['count']):,}"
+        for _, row in last.nlargest(SHOWN, "count").iterrows()
+    ]
+    text = f"The GPU that the others wait for changes from collective to collective: of {int(last['count'].sum()):,}, "
+    text += f"{several(each, SHOWN)} came last. No GPU causes more than {alike.text} of the waiting."
+    title = f"GPUs wait for each other in turn {wait.text} of the time: their work is uneven in each step"
+    gain = removing(share, "best case: each GPU gets the same work before each collective, and none waits")
+    yield tell("late_in_turn", title, severity(share), text, (wait, alike), gain)
+
+
+@kept
+def latest(view: Selection) -> pd.DataFrame:
+    """Return how often each GPU came last to a collective and what the others waited for it: count, wait_ns.
+
+    The shortest of the kernels of one collective belongs to the GPU that came last. Empty where GPUs have different
+    collectives.
+    """
+    waits = _waits(view)
+    if waits is None:
+        return pd.DataFrame(columns=[*GPU, "count", "wait_ns"])
+    communicates = waits["family"].eq("communication")
+    each = waits.loc[communicates, [*GPU, "full_name", "start_ns", "dur_ns"]]
+    each = cut(each.rename(columns={"dur_ns": "wait_ns"}).assign(dur_ns=1), view.window)
+    place = each.groupby([*GPU, "full_name"], observed=True).cumcount()
+    each = each.assign(place=place).sort_values(["full_name", "place", "wait_ns"], kind="stable")
+    of = each.groupby(["full_name", "place"], observed=True)
+    of_all = of["wait_ns"].sum().reset_index(drop=True)
+    last = of[GPU].first().reset_index(drop=True).assign(count=1, wait_ns=of_all)
+    last = last[last["wait_ns"] > 0]
+    return last.groupby(GPU, as_index=False)[["count", "wait_ns"]].sum()
 
 
 def _why(view: Selection, found: Spread) -> str:

@@ -178,7 +178,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
     if why := too_few(view) or paths.too_few(figures):
-        return f"{why}. Record more of the program before you optimise it."
+        return f"{why}. Record steady steps of the program before you optimise it."
     # The cause of over twice as much idle time goes before the first finding.
     first = ranked(findings)[0]
     causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
@@ -283,7 +283,7 @@ def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain
 
     Warm-up that hides all else is the largest loss.
     """
-    costly = [f for f in findings if f.evidence and (f.gain.share or _hides(f))]
+    costly = [f for f in findings if f.evidence and ((f.gain.share and f.gain.high > 1) or _hides(f))]
     most = max(costly, key=lambda f: (_hides(f), f.gain.share or 0.0), default=None)
     if most and "job_idle_cost_per_h" not in figures:
         yield Tile(

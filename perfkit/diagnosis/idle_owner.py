@@ -14,6 +14,8 @@ from perfkit.selection import Selection
 MOST, NOTABLE = 0.5, 0.1  # share of the idle time that makes an owner; difference between GPUs worth a word
 OWNED_CAUSES = ("host_code", "system")  # where the owner says more than the cause
 IN_CALL = "Look at this call in step 3, and time the code around it with an NVTX range (nvtxRangePush)"
+IN_SAMPLES = "Open step 3 at these gaps: it shows the functions that the recorded call stacks name"
+IN_PYTHON = "Open step 5 at these gaps: it shows the calls of Python around `{name}`"
 IN_FUNCTION = "Record the lines of `{name}` that take the time: perf record -g PROGRAM, then perf annotate"
 
 
@@ -34,10 +36,11 @@ def owner_of(view: Selection, cause: str) -> Owner:
     rows = every[(every["detail"] == cause).to_numpy()]
     by_owner = owners.summary(rows)
     by_owner = by_owner[by_owner["owner_kind"].isin(["function", "os_call"]).to_numpy()]
+    unknown = Owner(next=IN_SAMPLES) if len(view.stacks) else Owner()
     groups = by_owner.groupby(["owner_kind", "owner", "caller"], observed=True, dropna=False)
     most = groups.agg({"total_ns": "sum", "certain": "all"}).reset_index().nlargest(1, "total_ns")
     if most.empty or most["total_ns"].iloc[0] < MOST * rows["dur_ns"].sum():
-        return Owner()
+        return unknown
     first = most.iloc[0]
     name = shown(str(first["owner"]))
     if first["owner_kind"] == "os_call":
@@ -64,7 +67,9 @@ def _in_call(view: Selection, every: pd.DataFrame, name: str, caller: str) -> Ow
 def _in_function(view: Selection, owner: str, name: str, certain: bool) -> Owner:
     """Return the owner that is a function, with the samples in all gaps that name it."""
     text = _samples_in(view, owner)
-    return Owner(name, f"{'ran' if certain else 'perhaps ran'} `{name}`", text, IN_FUNCTION.format(name=name))
+    known = view.python_calls["name"].cat.categories
+    further = (IN_PYTHON if owner in known else IN_FUNCTION).format(name=name)
+    return Owner(name, f"{'ran' if certain else 'perhaps ran'} `{name}`", text, further)
 
 
 def _samples_in(view: Selection, function: str) -> str:

@@ -302,6 +302,7 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     With `view` the bound (`analysis.grouping.speedup_bounds`) is narrowed by one replay with all changes.
     """
     found = list(findings)
+    found = [f for f in found if f.gain.high > 1]  # what the load of a server sets can not be removed
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None

@@ -68,6 +68,21 @@ def findings(
     yield from _computation(view, figures)
 
 
+def too_little(view: Selection) -> Iterator[Finding]:
+    """Yield that too little was recorded to judge a program, in place of what its start-up costs."""
+    gpus = busy(view)
+    span, worked = int(gpus["span_ns"].sum()), int(gpus["device_busy_ns"].sum())
+    definition = "share of the span during which a kernel, copy or memset ran"
+    working = Figure("start_up_busy_frac", "GPU busy", worked / span, "1", definition, "timeline.busy")
+    count = len(view.all_kernels)
+    number_of = Figure("start_up_kernel_count", "Kernels", count, "count", "number of kernel executions", "KERNELS")
+    text = f"The GPU works for {duration(worked)} of {duration(span)}, and no sequence of kernels repeats. This is the "
+    text += "start of a program: no step of it was recorded."
+    gain = Gain(1.0, 1.0, "no step was recorded that could get faster")
+    title = "The recording holds too little work of the GPU to judge the program"
+    yield tell("too_little", title, "medium", text, (working, number_of), gain)
+
+
 def _idle(
     view: Selection, figures: dict[str, Figure], told: Mapping[str, float], once: Mapping[str, float]
 ) -> Iterator[Finding]:

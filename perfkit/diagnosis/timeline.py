@@ -28,6 +28,8 @@ from perfkit.selection import Selection, covers
 PARTS = words("parts")
 IDLE_NAMES = words("idle")
 FEW, SHORT_NS = 10, 1_000_000  # operations of the GPU and their time, too few to judge a program by (convention)
+# Of a start-up: how often a kernel runs on average, and the share of the time in which GPUs work (conventions).
+ONCE, LEAST_WORK = 2.0, 0.01
 APART = 0.1  # shares of GPUs that differ by this much are not averaged (convention)
 AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
 STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are less than this share of the span
@@ -43,8 +45,29 @@ COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
 
 
 @kept
+def start_up_only(view: Selection) -> str:
+    """Return how little work of the GPU there is, where nothing but the start of a program was recorded; or nothing.
+
+    Kernels run about once each, nothing repeats, and the GPUs work for a hundredth of the time at most, under 1 ms.
+    """
+    kernels = view.all_kernels
+    if kernels.empty or phases.phases(view)["phase"].eq("loop").any():
+        return ""
+    times = kernels.groupby(["rank", "gpu", "full_name"], observed=True).size()
+    worked, span = int(busy(view)["device_busy_ns"].sum()), span_ns(view)
+    if times.mean() >= ONCE or worked >= SHORT_NS or worked > LEAST_WORK * span:
+        return ""
+    return (
+        f"The recording holds only the start-up of a program, too little to judge it: {len(kernels):,} kernels of "
+        f"{len(times):,} names, and {duration(worked)} of work in {duration(span)}"
+    )
+
+
+@kept
 def too_few(view: Selection) -> str:
-    """Return how few operations of the GPU the recording holds, if they are too few to judge a program; or nothing."""
+    """Return how little work of the GPU the recording holds, if that is too little to judge a program; or nothing."""
+    if starting := start_up_only(view):
+        return starting
     times = pd.concat([view.run.kernels["dur_ns"], view.run.copies["dur_ns"]])
     if not 0 < (count := len(times)) < FEW or times.sum() >= SHORT_NS:
         return ""

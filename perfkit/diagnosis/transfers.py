@@ -19,16 +19,19 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import is_sync, migrated, started_by, where
+from perfkit.analysis.gaps import GAPS
 from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge, subtract, total, union
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.replayed import PAUSE_NS
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, on_gpus, span_ns, unrecorded
+from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, on_gpus, span_ns, unrecorded
 from perfkit.format import number, percent, size
 from perfkit.selection import Selection
 
 NOTABLE, MOST_BYTES = 0.1, 0.5
+FEWEST_SMALL = 100  # copies from which on small ones are many (convention)
 OUTLASTS = 2.0  # times the computation; copies that last longer alone cannot be hidden, only be made fewer
 SAME = 0.9  # of the bytes of the other direction, so that the same data may go there and back (convention)
 STAY = "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move each way"
@@ -99,8 +102,10 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     """Yield the kinds of copies that hold up the GPU; copies that none of them explains are told together."""
     shares = exposed(view)
     for kind, share in shares.items():
-        if share >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
+        between = _between_small(view) if kind == "small" else 0.0
+        if share + between >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
             yield _finding(view, known, kind, share)
+    shares |= {kind: share + _between_small(view) for kind, share in shares.items() if kind == "small"}
     whole = known.get("exposed_copy_frac")
     rest = 0.0
     if whole is not None:  # less what copies of checkpoints and migrations hold up
@@ -121,6 +126,8 @@ def _bytes_frac(view: Selection, kind: str) -> float:
 
 
 def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: float) -> Finding:
+    if kind == "small":
+        return _small(view, share)
     title = KINDS[kind]
     rows = moved(view).loc[kinds(view).index[kinds(view) == kind]]
     definition = f"share of the span during which {kind} copies between CPU and GPU ran and no kernel"
@@ -140,14 +147,38 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
     gain = _overlapped(share, known) if kind in ("serial", "synchronous") else removing(share, FASTER)
     ways = rows.groupby("direction", observed=True)["bytes"].sum()
     there_and_back = share >= NOTABLE and len(ways) == 2 and ways.min() >= SAME * ways.max()
-    how = "data that stay on the GPU save" if there_and_back else "merged copies save"
-    gone = moved(view).loc[kinds(view).index] if there_and_back else rows
-    waited = _before(view, gone) / span_ns(view) if there_and_back or kind == "small" else 0.0
+    waited = _before(view, moved(view).loc[kinds(view).index]) / span_ns(view) if there_and_back else 0.0
     if waited:  # their calls go with them
-        reason = f"{FASTER}; {how} the idle time before them, too ({percent(waited)} of the time)"
+        reason = f"{FASTER}; data that stay on the GPU save the idle time before them, too"
+        reason += f" ({percent(waited)} of the time)"
         gain = replace(removing(min(share + waited, 1.0), reason), share=share)
     first = STAY if there_and_back else ""
     return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain, first=first)
+
+
+def _small(view: Selection, share: float) -> Finding:
+    """Many small copies cost their own time, and the idle time between them in which the CPU calls for the next."""
+    rows = moved(view).loc[kinds(view).index[kinds(view) == "small"]]
+    between = _between_small(view)
+    cost = min(share + between, 1.0)
+    definition = "share of the span during which small copies between CPU and GPU ran and no kernel"
+    alone = Figure("exposed_small_copy_frac", "Exposed small copies", share, "1", definition, "timeline.breakdown")
+    definition = "share of the span: gaps under 1 ms between two small copies, in which the CPU calls for the next"
+    idle = Figure("small_copy_gap_frac", "Idle between small copies", between, "1", definition, "gaps.idle_gaps")
+    evidence = (alone, idle) if between else (alone,)
+    bytes_of_one = size(float(rows["bytes"].median()))
+    text = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}, {bytes_of_one} in the median. They run for "
+    text += f"{alone.text} of the time while no kernel runs."
+    text += f" Between them the GPU is idle {idle.text} of the time: each copy is a call of its own." if between else ""
+    waited = _before(view, rows) / span_ns(view)
+    reason = f"{FASTER}; merged copies save the idle time before them, too ({percent(waited)} of the time)"
+    gain = removing(min(share + max(waited, between), 1.0), reason if waited else FASTER)
+    own = busy(view)["span_ns"]
+    gaps = small_gaps(view).groupby(["rank", "gpu"])["dur_ns"].sum()
+    keys = pd.MultiIndex.from_frame(busy(view)[["rank", "gpu"]])
+    of_gpus = _exposed_ns(view, rows.index) + gaps.reindex(keys, fill_value=0).to_numpy()
+    title = f"{KINDS['small']} {on_gpus(cost, busy(view), of_gpus / own)}"
+    return tell("copies_small", title, severity(cost), text, evidence, replace(gain, share=cost))
 
 
 def _before(view: Selection, rows: pd.DataFrame) -> int:
@@ -158,6 +189,34 @@ def _before(view: Selection, rows: pd.DataFrame) -> int:
     ended = gaps[["rank", "gpu", "dur_ns"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
     starts = rows.rename(columns={"start_ns": "end_ns"})[keys].drop_duplicates()
     return int(ended.merge(starts, on=keys)["dur_ns"].sum())
+
+
+@kept
+def small_gaps(view: Selection) -> pd.DataFrame:
+    """Return the gaps (GAPS) between two small copies, which only the calls for them make, where copies are many."""
+    found, gaps = kinds(view), idle_gaps(view)
+    rows = moved(view).loc[found.index[found.eq("small")]]
+    if gaps is None or len(rows) < FEWEST_SMALL:
+        return GAPS.empty()
+    begun = pd.MultiIndex.from_frame(rows[["rank", "gpu", "start_ns"]])
+    done = pd.MultiIndex.from_arrays([rows["rank"], rows["gpu"], rows["start_ns"] + rows["dur_ns"]])
+    first = pd.MultiIndex.from_frame(gaps[["rank", "gpu", "start_ns"]])
+    last = pd.MultiIndex.from_arrays([gaps["rank"], gaps["gpu"], gaps["start_ns"] + gaps["dur_ns"]])
+    return gaps[first.isin(done) & last.isin(begun) & gaps["dur_ns"].lt(PAUSE_NS).to_numpy()]
+
+
+def _between_small(view: Selection) -> float:
+    """Return the share of the span in gaps between two small copies."""
+    return float(small_gaps(view)["dur_ns"].sum() / span_ns(view))
+
+
+def idle_causes(view: Selection) -> Mapping[str, float]:
+    """Return the share of the span, by cause of idle time, that the finding on small copies tells of."""
+    gaps = small_gaps(view)
+    if gaps.empty or exposed(view).get("small", 0.0) + _between_small(view) < NOTABLE:
+        return {}
+    by_cause = idle_parts(gaps).sum()
+    return {str(cause): float(ns / span_ns(view)) for cause, ns in by_cause.items() if ns}
 
 
 def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:

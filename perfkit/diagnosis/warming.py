@@ -21,7 +21,15 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import steps
-from perfkit.analysis.causes import THREAD, numbered_together, started_by, where
+from perfkit.analysis.causes import (
+    MEMORY_CALL,
+    THREAD,
+    is_kernel_launch,
+    numbered_together,
+    on_one_axis,
+    started_by,
+    where,
+)
 from perfkit.analysis.intervals import ends, intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import tell
@@ -33,6 +41,7 @@ NOTABLE = 0.1
 IN_WARM_UP = "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
 FIRST_PASS = "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
 FIRST_TIMES, FIRST_NS, SEVERE, HALF = 10, 100_000, 0.3, 0.5
+ASKS_DRIVER = re.compile(r"cuInit|cuGetProcAddress|hipInit|hipGetProcAddress")
 LAUNCH = ["rank", "process", "correlation"]  # of one launch an export may hold two calls, one inside the other
 ALIKE, ONCE = 0.9, 2.0  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
 
@@ -176,20 +185,44 @@ def loaded_before(first: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.Data
 def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
     """Return the share of the span in which the GPU is idle while kernels load, by cause, and the calls that load them.
 
-    Causes are launch (first launches) and cuda_call (calls that load modules), as far as their thread was waited for.
+    Causes are launch (first launches), cuda_call (calls that load modules) and memory (calls of a library that starts),
+    as far as their thread was waited for.
     """
     gaps, span, calls = idle_gaps(view), int(busy(view)["span_ns"].sum()), view.api_calls
     if gaps is None or not span:
         return {}, calls.head(0)
     first = calls.iloc[loading(view)["row"]]
     loads = calls[where(calls["name"], re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)").match)]
-    shares = {"launch": 0.0, "cuda_call": 0.0}
-    for cause, found in (("launch", first), ("cuda_call", loads)):
+    set_up = library_calls(calls)
+    shares = {"launch": 0.0, "cuda_call": 0.0, "memory": 0.0}
+    for cause, found in (("launch", first), ("cuda_call", loads), ("memory", set_up)):
         for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several
             of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
             both = intersect(*(union(*ends(frame), number) for frame, number in of_thread))
             shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
-    return shares, pd.concat([first, loads])
+    return shares, pd.concat([first, loads, set_up])
+
+
+def library_calls(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the API_CALLS that allocate or free memory while a library starts.
+
+    A library that starts asks for the driver's functions (cuInit, cuGetProcAddress); until the thread launches its next
+    kernel, such calls make contexts and handles.
+    """
+    names = calls["name"]
+    marks = (where(names, ASKS_DRIVER.match), where(names, is_kernel_launch), where(names, MEMORY_CALL.match))
+    asks, launches, allocates = (calls[mark] for mark in marks)
+    if asks.empty or allocates.empty:
+        return calls.head(0)
+    (asked, _), (launched, _), (at, _) = on_one_axis([asks, launches, allocates], THREAD)
+    asked, launched = np.sort(asked), np.sort(launched)
+    before = np.searchsorted(asked, at) - 1
+    of_thread = numbered_together([asks, allocates], THREAD)
+    threads = of_thread[0][np.argsort(on_one_axis([asks], THREAD)[0][0], kind="stable")]
+    is_after = (before >= 0) & (threads[np.maximum(before, 0)] == of_thread[1])
+    none_between = np.searchsorted(launched, at) == np.searchsorted(launched, asked[np.maximum(before, 0)])
+    found: pd.DataFrame = allocates[is_after & none_between]
+    return found
 
 
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
@@ -207,7 +240,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield from early
         return
     is_same = bool(early) and _in_steps(loads, warming(view).early)
-    definition = "share of the span: idle time of the GPU while the CPU is in calls that load kernels"
+    definition = "share of the span: idle time of the GPU while the CPU loads kernels or starts libraries"
     share = Figure("start_up_frac", "Loading kernels", value, "1", definition, "gaps.idle_gaps")
     calls = Figure(
         "start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps"
@@ -216,14 +249,18 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         f"{count:,} calls load kernels into the GPU, or compile" if count > 1 else "1 call loads kernels, or compiles"
     )
     text = f"{calling} them: first launches that take over {FIRST_TIMES} times as long as later ones, and loads of "
-    text += "modules. A process pays this once, so a longer run has less of it."
+    text += "modules. A library that starts allocates memory too. " if by_cause.get("memory") else "modules. "
+    text += "A process pays this once, so a longer run has less of it."
     if is_same:  # the same time, told once
         told = f"{early[0].explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
         yield replace(early[0], explanation=told, evidence=(*early[0].evidence, share, calls))
         return
     yield from early
     gain = Gain(1.0, 1.0, "a program loads its kernels once: no step gets faster")
-    title = f"Loading kernels at their first launch keeps the GPU idle {share.text} of the time"
+    what = "Loading kernels at their first launch keeps"
+    if by_cause.get("memory"):
+        what = "Loading kernels and starting libraries keep"
+    title = f"{what} the GPU idle {share.text} of the time"
     level = "medium" if value >= SEVERE else "low"
     yield tell("start_up", title, level, text, (share, calls), gain)
 

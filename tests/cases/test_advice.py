@@ -61,17 +61,14 @@ CASES = (
             Fact(
                 "nsys has no osrt on Windows",
                 not_advised("osrt"),
-                wrong_today="Record call stacks to see what the launching thread does in these gaps",
             ),
             Fact(
                 "a program in C++ hears nothing of PyTorch",
                 not_advised("torch."),
-                wrong_today="Mark the phases of the program with NVTX ranges (torch.cuda.nvtx.range_push)",
             ),
             Fact(
                 "a program in C++ needs no loop in C++",
                 not_advised("a c++ loop"),
-                wrong_today="Keep CPU code out of the step: use CUDA graphs, or a C++ loop",
             ),
         ),
     ),
@@ -82,17 +79,14 @@ CASES = (
             Fact(
                 "cudaFree of a library is no empty_cache",
                 not_advised("empty_cache"),
-                wrong_today="Remove torch.cuda.empty_cache() from the loop",
             ),
             Fact(
                 "there is no loop",
                 not_advised("from the loop", "out of the loop"),
-                wrong_today="Move that work to another thread or out of the loop",
             ),
             Fact(
                 "a library's start-up gains nothing",
                 nothing_gained("allocate", "free memory"),
-                wrong_today="CPU calls that allocate or free memory keep the GPU idle 11.6 % of the",
             ),
         ),
     ),
@@ -103,12 +97,10 @@ CASES = (
             Fact(
                 "the caching allocator is to be turned on",
                 advised("pytorch_no_cuda_memory_caching", "pytorch_no_hip_memory_caching"),
-                wrong_today="Remove torch.cuda.empty_cache() from the loop",
             ),
             Fact(
                 "empty_cache does not come first",
                 not_advised_first("empty_cache"),
-                wrong_today="Remove torch.cuda.empty_cache() from the loop",
             ),
             Fact("the verdict names memory", verdict_says("memory")),
         ),
@@ -250,12 +242,10 @@ CASES = (
             Fact(
                 "no advice of DDP",
                 not_advised(*DDP),
-                wrong_today="Check that gradient buckets start while the backward pass runs",
             ),
             Fact(
                 "an AllGather is to be prefetched",
                 advised("prefetch"),
-                wrong_today="Check that gradient buckets start while the backward pass runs",
             ),
         ),
     ),
@@ -266,12 +256,10 @@ CASES = (
             Fact(
                 "no advice of DDP",
                 not_advised(*DDP),
-                wrong_today="Check that gradient buckets start while the backward pass runs",
             ),
             Fact(
                 "the schedule or the balance is to be changed",
                 advised("pipeline schedule", "interleav", "more micro-batches", "balance"),
-                wrong_today="Split the model into pipeline stages",
             ),
         ),
     ),
@@ -282,12 +270,10 @@ CASES = (
             Fact(
                 "no advice of DDP",
                 not_advised(*DDP),
-                wrong_today="Check that gradient buckets start while the backward pass runs",
             ),
             Fact(
                 "a small AllReduce is to be shortened",
                 advised("one-shot", "one shot", "cuda graph"),
-                wrong_today="Check that gradient buckets start while the backward pass runs",
             ),
         ),
     ),
@@ -299,7 +285,6 @@ CASES = (
             Fact(
                 "the cores are named",
                 advised("fewer threads", "taskset", "binding", "bind", "cpu cores"),
-                wrong_today="Record call stacks to see what the launching thread does in these gaps",
             ),
         ),
     ),

@@ -33,7 +33,6 @@ WRONG_TODAY = {
     "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite": (2.631, 2.048),
     "nsys/NVIDIA__Fuser__report1_2025.1.sqlite": (1.027, 1.007),
     "nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite": (2.880, 1.936),
-    "nsys/Qcompiler__MIXQ__src_report1.sqlite": (4.816, 2.421),
     "nsys/ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir": (2.047, 1.834),
     "nsys/extra-p__extrap__profile1.sqlite": (1.938, 1.758),
     "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite": (1.085, 1.028),

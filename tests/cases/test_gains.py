@@ -159,7 +159,6 @@ CASES = (
             Fact(
                 "no bound exceeds its share",
                 bounds_follow_from_shares,
-                wrong_today="CPU code outside CUDA keeps the GPU idle 58.7 % of the time: up to 4.816x",
             ),
         ),
     ),

@@ -62,12 +62,10 @@ CASES = (
             Fact(
                 "the verdict begins with start-up",
                 verdict_says("start-up", "loading kernels", "first launch"),
-                wrong_today="The program copies pageable memory.",
             ),
             Fact(
                 "160 kB of pageable copies are no verdict",
                 verdict_omits("pageable"),
-                wrong_today="The program copies pageable memory.",
             ),
             Fact(
                 "the loop keeps the GPU 46 % busy", share_told(busy_after_the_longest_gap, 0.015), wrong_today="nothing"
@@ -75,7 +73,6 @@ CASES = (
             Fact(
                 "the loop waits for the CPU",
                 told("waits of the cpu", "waited for the gpu", "waits for the gpu"),
-                wrong_today="The program copies pageable memory.",
             ),
         ),
     ),
@@ -96,7 +93,6 @@ CASES = (
             Fact(
                 "the verdict tells of one pause",
                 verdict_says("pause"),
-                wrong_today="The RTX 5070 Ti Laptop GPU was idle 99.9 % of the time because the CPU ran",
             ),
             Fact("the pause lasts 10 min 16 s", told("10 min 16 s")),
             Fact("the bursts keep the GPU 69 % busy", share_told(busy_without_the_longest_gap), wrong_today="nothing"),
@@ -108,7 +104,6 @@ CASES = (
             Fact(
                 "nothing is moved out of a loop",
                 not_advised("out of the loop", "of the step"),
-                wrong_today="Move that work to another thread or out of the loop",
             ),
         ),
     ),
@@ -120,17 +115,14 @@ CASES = (
             Fact(
                 "the copies are made once",
                 told("once", "one-off", "one copy in", "before the loop", "outside the loop"),
-                wrong_today="Copies of pageable memory hold up the GPU 16.2 % of the time.",
             ),
             Fact(
                 "no step copies anything",
                 not_advised("of one step", "next batch"),
-                wrong_today="Copy the results of one step on a separate stream while the GPU computes",
             ),
             Fact(
                 "sorted data come back and are no weights",
                 not_advised("weights", "as many bytes move each way"),
-                wrong_today="Keep what goes to the GPU and comes back, such as weights, on the GPU",
             ),
         ),
     ),
@@ -141,18 +133,15 @@ CASES = (
             Fact(
                 "the verdict is start-up or too little",
                 verdict_says("start-up", "too little", "too few", "too short"),
-                wrong_today="The A100 was idle > 99.9 % of the time",
             ),
             Fact(
                 "no gain is claimed of a start-up",
                 nothing_gained(),
-                wrong_today="CPU code outside CUDA keeps the GPU idle 58.7 % of the time: up to 4.8x",
             ),
             Fact("steady steps are to be recorded", advised("steady steps")),
             Fact(
                 "there is no loop to leave",
                 not_advised("the loop"),
-                wrong_today="Move that work to another thread or out of the loop",
             ),
         ),
     ),
@@ -197,23 +186,22 @@ CASES = (
             Fact(
                 "the upload comes once",
                 told("once", "start-up", "before the first step", "before the loop", "outside the steps"),
-                wrong_today="Copies of pageable memory hold up the GPU 44.2 % of the time.",
             ),
             Fact(
                 "the verdict is not the copies of the steps",
                 verdict_omits("copies of pageable memory hold up"),
-                wrong_today="Copies of pageable memory hold up the GPU 44.2 % of the time.",
             ),
             Fact(
                 "no DataLoader is blamed",
                 not_advised("dataloader"),
-                wrong_today="Set pin_memory=True in the DataLoader",
             ),
-            Fact("the steps keep the GPU 98 % busy or more", share_told(0.99, 0.011), wrong_today="nothing"),
+            Fact(
+                "the steps keep the GPU 98 % busy or more",
+                share_told(0.99, 0.011),
+            ),
             Fact(
                 "no step gains anything",
                 nothing_gained("pageable", "outside cuda"),
-                wrong_today="Copies of pageable memory hold up the GPU 44.2 % of the time: 1.3x to 1.8x",
             ),
         ),
     ),
@@ -232,12 +220,10 @@ CASES = (
             Fact(
                 "a prefill is no warm-up",
                 no_title_says("warm-up"),
-                wrong_today="Warm-up takes 42.4 % of the measured time",
             ),
             Fact(
                 "the verdict does not speak of warm-up",
                 verdict_omits("warm-up"),
-                wrong_today="Warm-up takes 42.4 % of the measured time.",
             ),
             Fact(
                 "two phases are told",
@@ -305,13 +291,11 @@ CASES = (
             Fact(
                 "the short steps are told",
                 told("11.3 ms", "11.4 ms", "11.5 ms"),
-                wrong_today="The A100 was idle 81.1 % of the time",
             ),
             Fact("what differs are the frees", told("cudafree", "allocate or free", "allocating or freeing")),
             Fact(
                 "nothing is removed from all steps",
                 not_advised_first("empty_cache"),
-                wrong_today="Remove torch.cuda.empty_cache() from the loop",
             ),
         ),
     ),

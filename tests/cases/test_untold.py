@@ -113,12 +113,10 @@ CASES = (
             Fact(
                 "two processes share the GPU",
                 told("two processes", "2 processes"),
-                wrong_today="The GPU computes 100 % of the time.",
             ),
             Fact(
                 "the verdict is not only the kernels",
                 verdict_omits("only faster or fewer kernels"),
-                wrong_today="The GPU computes 100 % of the time.",
             ),
         ),
     ),
@@ -130,14 +128,15 @@ CASES = (
             Fact(
                 "ranks wait for one another",
                 verdict_says("wait", "imbalance", "uneven", "comes late"),
-                wrong_today="The 4 A100 GPUs were busy 99.6 % of the time.",
             ),
             Fact(
                 "a finding names the imbalance",
                 some_title_says("imbalance", "uneven", "comes late", "wait", "slowest"),
-                wrong_today="no finding",
             ),
-            Fact("the gain is that of an even load", gain_covers_truth, wrong_today="no finding"),
+            Fact(
+                "the gain is that of an even load",
+                gain_covers_truth,
+            ),
         ),
     ),
     Case(
@@ -168,12 +167,10 @@ CASES = (
             Fact(
                 "many small copies are the finding",
                 first_says("small copies", "4.10 kb", "4.1 kb", "4 kb"),
-                wrong_today="Other CUDA calls of the CPU keep the GPU idle 16.2 % of the time",
             ),
             Fact(
                 "the bound reaches what one buffer gains",
                 bound_reaches_truth,
-                wrong_today="Other CUDA calls of the CPU keep the GPU idle 16.2 % of the time",
             ),
             Fact("one buffer is advised", advised("one buffer")),
         ),
@@ -186,12 +183,10 @@ CASES = (
             Fact(
                 "the server had no request",
                 verdict_says("request", "no work came"),
-                wrong_today="The A100 was idle 84.3 % of the time",
             ),
             Fact(
                 "a faster program is not served faster",
                 nothing_gained(),
-                wrong_today="Calls of the operating system keep the GPU idle 83.9 % of the time",
             ),
         ),
     ),

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cases import programs
+from cases.situations import Program, Situation, Write, by_nsys, by_ranks, with_scheduling
 from diagnosis.complete import complete
 from diagnosis.test_baseline import connected, peaks
 from diagnosis.test_gpus import beside, meeting
@@ -78,6 +80,16 @@ def network(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
     return perfkit.select(perfkit.load(connected(folder, "NET/Socket/0", "NET/IB/0"))), ""
 
 
+def situation(program: Program, write: Write = by_nsys) -> Found:
+    """A program with one cause, on a model of a machine."""
+
+    def recorded(_: Path, folder: Path) -> tuple[perfkit.Selection, str]:
+        source = Situation(program, write).recorded(folder).source
+        return perfkit.select(perfkit.load(source)), ""
+
+    return recorded
+
+
 def training(tflops: int) -> Found:
     """A real log of Megatron, 149 TFLOP/s of a GPU with this peak."""
 
@@ -118,6 +130,13 @@ PRODUCED: dict[str, Found] = {
     "mpi_time": real("hpctoolkit/hpctoolkit-allgather-database"),
     "network_tcp": network,
     "network_by_host": network,
+    "gpu_shared": situation(programs.sharing_a_gpu),
+    "cpu_cores": situation(programs.losing_its_core, with_scheduling),
+    "no_request": situation(programs.waiting_for_requests),
+    "allocator_off": situation(programs.allocating_each_tensor),
+    "step_lengths": situation(programs.freeing_in_some_steps),
+    "late_in_turn": situation(programs.routing_to_one_expert, by_ranks),
+    "too_little": real("nsys/Qcompiler__MIXQ__src_report1.sqlite"),
     "training_mfu": training(700),
     "training_mfu_suspicious": training(200),
     "training_optimizer": real("monitor/deepspeed_flops_profiler_megatron_gpt.txt"),

@@ -172,7 +172,8 @@ def test_commands_name_the_longest_kernels_and_the_rank() -> None:
 def test_only_programs_with_pytorch_are_recorded_by_its_profiler(profiles: Path) -> None:
     """ICON is Fortran with OpenACC. A log without kernels says nothing of the program."""
     fortran = all_of(perfkit.load(profiles / "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"))
-    stacks = "nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all --sample=process-tree --cudabacktrace=all"
+    stacks = "nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all -o report --sample=process-tree"
+    stacks += " --cudabacktrace=all"
     assert [f"{stacks} PROGRAM"] * 2 == [evidence.commands(fortran, text) for text in ("{torch}", "{callers}")]
     for of in (
         view(),
