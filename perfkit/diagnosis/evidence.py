@@ -267,7 +267,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "operators": lambda view: len(view.framework.ops) > 0,
     "ranges": lambda view: len(view.ranges) > 0,
     "stacks": lambda view: len(view.stacks) > 0,
-    "loop": lambda view: len(found := phases(view.whole or view)) > 0 and bool(found["phase"].eq("loop").any()),
+    "loop": lambda view: len(found := phases(view)) > 0 and bool(found["phase"].eq("loop").any()),
     "two_lengths": lambda view: of_long_steps(view, "memory"),
     "windows": lambda view: is_on(view, "windows"),
     "dataloader": loads_by_workers,

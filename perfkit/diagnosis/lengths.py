@@ -43,7 +43,7 @@ class Lengths(NamedTuple):
 @kept
 def lengths(view: Selection) -> Lengths | None:
     """Return the two kinds of steps of the rank with the most steps; None where all steps are of one kind."""
-    found = phases(view.whole or view)
+    found = phases(view)
     found = found[~_shortened(found)]
     loops = found[found["phase"].eq("loop") & found["kind"].notna() & found["kind"].ne(OTHER)]
     loops = loops[loops["repetitions"] > 0]
