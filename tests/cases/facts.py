@@ -23,10 +23,6 @@ RANDOMNESS = 0.03  # of a true gain: two runs of one program on the machine diff
 HARDLY = 1.01  # a gain below is no gain
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) %")
 FACTOR = re.compile(r"(\d+(?:\.\d+)?)(?:x| times)")
-# What a reason must name that lets a gain go beyond the share of its own finding.
-LINES = ("launch", "synchroni", "loading", "copies", "copy", "communication", "collective", "mpi", "memory", "input")
-LINES += ("outside cuda", "host code", "operating system", "computation", "wait for the kernel", "idle time before")
-BEYOND = re.compile(r"(?:shorter|disappear|too\b)")
 
 
 def named(text: str, words: Iterable[str]) -> list[str]:
@@ -300,7 +296,7 @@ def gains_at_most(most: float) -> Test:
 
 
 def bounds_follow_from_shares(judgement: Judgement) -> str:
-    """No gain exceeds 1 / (1 - share), unless its reason names other lines of the time that get shorter, too."""
+    """No gain exceeds 1 / (1 - share), unless it names other lines of the ledger that get shorter, too."""
     if judgement.error:
         return judgement.error
     for finding in judgement.findings:
@@ -308,15 +304,9 @@ def bounds_follow_from_shares(judgement: Judgement) -> str:
         if gain.share is None or not gain.is_known:
             continue
         bound = 1 / (1 - gain.share) if gain.share < 1 else math.inf
-        if gain.high > bound + ROUNDING and not names_other_lines(gain.reason):
+        if gain.high > bound + ROUNDING and not gain.beyond:
             return f"{finding.title}: up to {gain.high:.3f}x, by its share up to {bound:.3f}x"
     return ""
-
-
-def names_other_lines(reason: str) -> bool:
-    """Whether a sentence says that something gets shorter too, and which line of the time that is."""
-    sentences = re.split(r"[.;](?:\s|$)", reason.lower())
-    return any(BEYOND.search(sentence) and named(sentence, LINES) for sentence in sentences)
 
 
 def _leading_gain(judgement: Judgement) -> str:
