@@ -186,10 +186,12 @@ def record() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def inspect(path: Path, as_json: bool) -> None:
     """List what a profile or folder holds, what is missing, and how to record it."""
+    from perfkit.diagnosis import recording
     from perfkit.readers import kind
     from perfkit.run import load
 
     run = load(path)
+    doubts = recording.table(run)
     content = {
         "schema": 1,  # goes up when a key goes, or means something else
         "profiles": [
@@ -206,7 +208,8 @@ def inspect(path: Path, as_json: bool) -> None:
             for p in run.profiles
         ],
         "devices": sorted({str(name) for name in run.devices["name"]}),
-        "missing": [{"table": m.table.lower(), "what": m.what, "record": m.record} for m in run.missing],
+        "missing": [{"table": m.table.lower(), "what": m.what, "record": m.record} for m in recording.missing(run)],
+        "doubts": doubts.astype({"kind": str}).to_dict("records"),
         "notes": list(run.notes),
     }
     say(json.dumps(content, indent=1) if as_json else _described(content))
@@ -224,6 +227,8 @@ def _described(content: dict[str, Any]) -> str:
         lines += [f"  {rows:>12,} {name.replace('_', ' ')}" for name, rows in profile["rows"].items()]
     lines += ["GPUs: " + (", ".join(printable(d, 80) for d in content["devices"]) or "not recorded")]
     lines += [f"missing: {m['what']}\n         record with: {m['record']}" for m in content["missing"]]
+    for doubt in content["doubts"]:
+        lines.append(f"doubt: {doubt['kind']}: {printable(doubt['seen'], 300)}. {doubt['remedy']}.")
     lines += [f"note: {printable(note, 300)}" for note in content["notes"]]
     return "\n".join(lines)
 

@@ -353,3 +353,21 @@ def astray(profiles: Sequence[Profile]) -> list[str]:
 def _zone(quarters: int) -> str:
     hours, rest = divmod(abs(quarters), 4)
     return f"UTC{'-' if quarters < 0 else '+'}{hours}:{15 * rest:02d}"
+
+
+def renumbered(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return OPS whose numbers stay unique in each rank: every recording of it counts its operators from 0."""
+    after: dict[int, int] = {}
+    numbered = []
+    for part in parts:
+        rank = int(part["rank"].iloc[0])
+        shift = after.get(rank, 0)
+        after[rank] = shift + int(part["op"].max()) + 1
+        parents = part["parent"].where(part["parent"] < 0, part["parent"] + shift)
+        numbered.append(part.assign(op=part["op"] + shift, parent=parents) if shift else part)
+    return numbered
+
+
+def without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
+    """Return SAMPLES without some metrics, as it is where it has none of them."""
+    return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
+from perfkit import impossible
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
@@ -66,10 +67,31 @@ class Profile:
     node: str = ""
     world_size: int | None = None
     _read: dict[str, Checked] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _believed: dict[str, tuple[pd.DataFrame, pd.Series]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return the table `name` (as in `perfkit.tables`); empty if the capture has none."""
-        return self.capture if name == "CAPTURE" else self.checked(name).frame
+        """Return the table `name` (as in `perfkit.tables`) without times that cannot be; empty if there is none."""
+        return self.capture if name == "CAPTURE" else self._split(name)[0]
+
+    def left_out(self, name: str) -> pd.DataFrame:
+        """Return the rows of a table whose times cannot be, and why.
+
+        Columns of the table; `reason` (`perfkit.impossible.Reason`); `at_most_ns`, from the start of the row to that of
+        the next operation of its stream: it took no longer. 0 where that is not known.
+        """
+        frame = self.checked(name).frame
+        reasons = self._split(name)[1]
+        rows = reasons.index.to_numpy(dtype="int64")
+        left_out = frame.iloc[rows]
+        longest = impossible.next_start(frame, rows) - left_out["start_ns"] if "stream" in frame else 0
+        return left_out.assign(reason=reasons.to_numpy(), at_most_ns=longest)
+
+    def _split(self, name: str) -> tuple[pd.DataFrame, pd.Series]:
+        if name not in self._believed:
+            self._believed[name] = TABLES[name].believed(self.checked(name).frame)
+        return self._believed[name]
 
     def checked(self, name: str) -> Checked:
         """Return a table of `loaders` with the notes on what was left out of it because it cannot be."""
@@ -88,6 +110,7 @@ class Profile:
     def forget(self, name: str) -> None:
         """Forget a table; the next `table` reads it again."""
         self._read.pop(name, None)
+        self._believed.pop(name, None)
 
     @cached_property
     def span(self) -> tuple[int, int] | None:

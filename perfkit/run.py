@@ -24,7 +24,19 @@ from perfkit.cache import opened, shown
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
-from perfkit.joining import ALONE, absent, astray, devices, distinct, members, once, stacked, stacks_before
+from perfkit.joining import (
+    ALONE,
+    absent,
+    astray,
+    devices,
+    distinct,
+    members,
+    once,
+    renumbered,
+    stacked,
+    stacks_before,
+    without,
+)
 from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered, reader
@@ -111,6 +123,15 @@ class Run:
         if name not in self._tables:
             self._tables[name] = self._joined(name)
         return self._tables[name]
+
+    def left_out(self, name: str) -> pd.DataFrame:
+        """Return the rows that `table` leaves out because their times cannot be (`Profile.left_out`)."""
+        rows = []
+        for profile, place in zip(self.profiles, self._placed[0], strict=True):
+            of_profile = profile.left_out(name) if name in profile.loaders else TABLES[name].empty()
+            if len(of_profile):
+                rows.append(self._on_axis(profile, place, name, of_profile))
+        return pd.concat(rows, ignore_index=True) if rows else TABLES[name].empty().assign(reason=None, at_most_ns=0)
 
     @cached_property
     def kinds(self) -> frozenset[str]:
@@ -296,7 +317,7 @@ class Run:
             parts = [(p, place) for p, place in placed if p.reader == name and "SAMPLES" in p.loaders]
             samples = [self._part(p, place, "SAMPLES") for p, place in parts]
             before = {str(metric) for frame in frames for metric in frame["metric"].unique()}
-            samples = [_without(frame, before) for frame in samples]
+            samples = [without(frame, before) for frame in samples]
             first, left_out = distinct(samples, [p.path.name for p, _ in parts])
             frames += first
             notes += left_out
@@ -312,7 +333,7 @@ class Run:
             return TABLES[name].empty()
         if len(parts) == 1:
             return parts[0]
-        joined = stacked(_renumbered(parts) if name == "OPS" else parts)
+        joined = stacked(renumbered(parts) if name == "OPS" else parts)
         for profile in self.profiles:
             profile.release(name)
         return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
@@ -322,7 +343,10 @@ class Run:
         holders = ordered(p.reader for p in self.profiles if name in p.loaders)
         if name not in SHARED and profile.reader not in holders[:1]:
             return TABLES[name].empty()
-        frame = profile.table(name)
+        return self._on_axis(profile, place, name, profile.table(name))
+
+    def _on_axis(self, profile: Profile, place: discovery.Place, name: str, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return rows of one profile's table with the run's ranks and clock."""
         shift = 0 if name == "CAPTURE" else self._shifts[id(profile)]
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
         if "rank" in frame and (place.first or place.shift):
@@ -341,24 +365,6 @@ class Run:
 def _numbered(place: discovery.Place, is_inside: bool, rank: int) -> int:
     """Return the rank of the run for a rank inside a file."""
     return rank + place.shift if is_inside else place.first
-
-
-def _renumbered(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Return OPS whose numbers stay unique in each rank: every recording of it counts its operators from 0."""
-    after: dict[int, int] = {}
-    numbered = []
-    for part in parts:
-        rank = int(part["rank"].iloc[0])
-        shift = after.get(rank, 0)
-        after[rank] = shift + int(part["op"].max()) + 1
-        parents = part["parent"].where(part["parent"] < 0, part["parent"] + shift)
-        numbered.append(part.assign(op=part["op"] + shift, parent=parents) if shift else part)
-    return numbered
-
-
-def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
-    """Return SAMPLES without some metrics, as it is where it has none of them."""
-    return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples
 
 
 _SHARED: dict[str, Run] = {}  # by path and job

@@ -1,6 +1,6 @@
 """What a table promises: its columns, their types, units, meaning and legal values, and its order of rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -55,16 +55,16 @@ class Checked(NamedTuple):
 class Table:
     """A named table: one row is `row`, kept sorted by the columns in `sort`.
 
-    Of rows that agree in the columns `serial`, each begins when the one before has ended. `limits` gives the least
-    and the most `value` of a `metric`, in a table of metrics.
+    `limits` gives the least and the most `value` of a `metric`, in a table of metrics. `impossible` tells which rows
+    of a frame hold times that cannot be, by the reason (`perfkit.impossible`).
     """
 
     name: str
     row: str
     columns: tuple[Column, ...]
     sort: tuple[str, ...]
-    serial: tuple[str, ...] = ()
     limits: Callable[[str], tuple[float, float]] | None = None
+    impossible: Callable[[pd.DataFrame], Mapping[Any, np.ndarray]] | None = None
 
     @property
     def column_names(self) -> list[str]:
@@ -128,7 +128,7 @@ class Table:
         """Return `frame`, as `make` returned it, without the values that cannot be, and notes that count them.
 
         A row goes if a column that always has a value holds one that cannot be, or a metric does; in a column that may
-        lack values only the value goes. A row of `serial` operations that ends after the next one began stays.
+        lack values only the value goes. Rows with `impossible` times stay, with a note: `believed` leaves them out.
 
         >>> spans = Table("SPANS", "a span", (Column("dur_ns", "int64", "duration", least=0),), ())
         >>> spans.checked(pd.DataFrame({"dur_ns": [2, -1]})).notes
@@ -157,7 +157,23 @@ class Table:
             frame = frame.assign(**changes)
         if gone.any():
             frame = frame[~gone].reset_index(drop=True)
-        return Checked(frame, (*notes, *self._overlapping(frame)))
+        return Checked(frame, (*notes, *self._impossible(frame)))
+
+    def believed(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+        """Return `frame` without the rows whose times cannot be, and why those cannot be, by their row in `frame`."""
+        reasons = pd.Series(dtype=object)
+        for reason, rows in self._doubtful(frame):
+            more = pd.Series(reason, index=np.flatnonzero(rows), dtype=object)
+            reasons = more if reasons.empty else reasons.combine_first(more)
+        if reasons.empty:
+            return frame, reasons
+        return frame.drop(frame.index[reasons.index]).reset_index(drop=True), reasons
+
+    def _doubtful(self, frame: pd.DataFrame) -> list[tuple[Any, np.ndarray]]:
+        """Return the reasons for which times of some rows cannot be, each with these rows."""
+        if self.impossible is None or frame.empty:
+            return []
+        return [(reason, rows) for reason, rows in self.impossible(frame).items() if rows.any()]
 
     def _without(self, column: Column, values: pd.Series, wrong: np.ndarray) -> tuple[pd.Series | None, str]:
         """Return a column without its wrong values, None if their rows go, and the note on it."""
@@ -195,23 +211,23 @@ class Table:
             )
         return wrong, notes
 
-    def _overlapping(self, frame: pd.DataFrame) -> list[str]:
-        """Return the note on rows that end after the next of the same stream began."""
-        late = overrunning(frame, self.serial) if self.serial else np.zeros(0, bool)
-        if not late.any():
-            return []
-        share = float(frame["dur_ns"][late].sum() / frame["dur_ns"].sum())
-        return [
-            f"{self.name}: {int(late.sum()):,} of {len(frame):,} rows ({100 * share:.3g} % of the time) end more than "
-            f"{OVERLAP_NS / 1000:g} µs after the next operation of the same stream began, which cannot be: "
-            "shares of the time that include them are not reliable"
-        ]
+    def _impossible(self, frame: pd.DataFrame) -> list[str]:
+        """Return a note for each reason for which times of rows cannot be."""
+        notes = []
+        for reason, rows in self._doubtful(frame):
+            whole = frame["dur_ns"].sum()
+            share = f" ({100 * frame['dur_ns'][rows].sum() / whole:.3g} % of the time)" if whole else ""
+            notes.append(
+                f"{self.name}: {int(rows.sum()):,} of {len(frame):,} rows{share} {reason.value}, which cannot be: "
+                "perfkit leaves them out"
+            )
+        return notes
 
 
 def overrunning(frame: pd.DataFrame, keys: tuple[str, ...]) -> np.ndarray:
-    """Return which rows of KERNELS end more than OVERLAP_NS after the next one of the same stream began.
+    """Return which operations end more than OVERLAP_NS after the next one of the same stream began.
 
-    A stream runs one at a time, so such a duration cannot be right; graphs and unknown streams are never among them.
+    A stream runs one at a time, so such a duration cannot be right; unknown streams are never among them.
     """
     start = frame["start_ns"].to_numpy()
     end = start + frame["dur_ns"].to_numpy()
@@ -222,7 +238,7 @@ def overrunning(frame: pd.DataFrame, keys: tuple[str, ...]) -> np.ndarray:
         part = slice(first, last)
         late[part] = _overrunning(start[part], end[part], [column[part] for column in columns[2:]])
     if late.any():
-        late &= ~frame["in_graph"].to_numpy(bool) & (frame["stream"].to_numpy() >= 0)
+        late &= frame["stream"].to_numpy() >= 0
     return late
 
 

@@ -48,11 +48,11 @@ class Selection:
         window: tuple[int, int] | None,
         pattern: str,
         families: tuple[str, ...] = (),
-        whole: Selection | None = None,
+        outside: str | None = None,
     ) -> None:
         self.run, self.ranks, self.gpus, self.window = run, ranks, gpus, window
         self.pattern, self.families = pattern, families
-        self.whole = whole  # the choice of which this is the judged part
+        self.outside = outside  # of the part that is judged: what lies outside of it, in words; else None
 
     def __repr__(self) -> str:
         return f"<perfkit.Selection: {self.description}>"
@@ -88,7 +88,7 @@ class Selection:
         gpus = "GPU " + ", ".join(map(str, self.gpus)) if self.gpus else "all GPUs"
         window = "the whole recording"
         if self.window:
-            part = "the loop, " if self.whole else ""
+            part = "" if self.outside is None else "the loop, "
             window = f"{part}{self.window[0] / 1e9:.6g} s to {self.window[1] / 1e9:.6g} s"
         family = f"{', '.join(self.families)} " if self.families else ""
         matching = f" matching {self.pattern!r}" if self.pattern else ""
@@ -108,7 +108,6 @@ class Selection:
         return frame[keys[0].isin(keys[1])]
 
     copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
-    samples = _part(_on_gpus, "SAMPLES", "of the chosen GPUs")
     collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
     api_calls = _part(_on_ranks, "API_CALLS", "of all processes of the chosen ranks: a thread may launch on any GPU")
     os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
@@ -125,6 +124,28 @@ class Selection:
     counters = _part(_of_launches, "COUNTERS", "of the chosen launches")
     stalls = _part(_of_launches, "STALLS", "of the chosen launches")
     rules = _part(_of_launches, "RULES", "of the chosen launches")
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """SAMPLES of the chosen GPUs, without the readings of a log before and after a timeline of the same run."""
+        return self._readings[0]
+
+    @cached_property
+    def readings_elsewhere(self) -> pd.DataFrame:
+        """The readings that `samples` leaves out, of the chosen GPUs."""
+        return self._readings[1]
+
+    @cached_property
+    def _readings(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        every = self._on_gpus(self.run.samples)
+        worked = reach((self.run.kernels, self.run.copies)) if _is_logged(self.run) else pd.DataFrame()
+        if worked.empty:
+            return every, every.iloc[:0]
+        of_log = every["metric"].isin(self.run.of("monitor").samples["metric"].unique())
+        inside = every["time_ns"].between(int(worked["first"].min()), int(worked["last"].max()))
+        if not (of_log & inside).any():
+            return every, every.iloc[:0]
+        return every[inside | ~of_log], every[of_log & ~inside]
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -181,6 +202,16 @@ class Selection:
 
 
 _REACHES: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()
+
+
+def _is_logged(run: Run) -> bool:
+    """Tell whether a run holds a timeline and a log of its GPUs, and every file says when it began."""
+    if "monitor" not in run.kinds or not any("KERNELS" in profile.loaders for profile in run.profiles):
+        return False
+    timed = [profile for profile in run.profiles if {*TIMED, "SAMPLES"} & set(profile.loaders)]
+    return all(profile.span is not None for profile in timed)
+
+
 _HELD: WeakKeyDictionary[Run, WeakValueDictionary[str, Selection]] = WeakKeyDictionary()  # by what was chosen
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from perfkit import impossible
 from perfkit.schema import INFINITY, Column, Table
 
 with Path(__file__).with_name("metrics.toml").open("rb") as file:
@@ -78,7 +79,7 @@ KERNELS = Table(
         Column("in_graph", "bool", "whether a CUDA graph launched it"),
     ),
     ("rank", "gpu", "start_ns"),
-    serial=("rank", "gpu", "process", "stream"),
+    impossible=impossible.of_kernels,
 )
 COPIES = Table(
     "COPIES",
@@ -93,12 +94,14 @@ COPIES = Table(
         CORRELATION,
     ),
     ("rank", "gpu", "start_ns"),
+    impossible=impossible.of_copies,
 )
 API_CALLS = Table(
     "API_CALLS",
     "a CUDA call on the CPU",
     (*ON_THREAD, Column("name", "category", "runtime or driver function without its version suffix"), CORRELATION),
     ("rank", "process", "thread", "start_ns"),
+    impossible=impossible.of_calls,
 )
 OS_CALLS = Table(
     "OS_CALLS",
@@ -221,6 +224,7 @@ OPS = Table(
         Column("sequence", "int64", "autograd's number, shared by a forward operator and its backward; -1 none"),
     ),
     ("rank", "process", "thread", "start_ns", "op"),
+    impossible=impossible.of_calls,
 )
 PYTHON_CALLS = Table(
     "PYTHON_CALLS",

@@ -40,7 +40,7 @@ def test_inspect_says_what_is_there_and_what_is_missing(run: Path, tmp_path: Pat
     assert "nvtx" in result.output
     content = json.loads(perfkit_command("inspect", run, "--json").output)
     assert 400 == content["profiles"][0]["rows"]["kernels"]
-    assert {"schema", "profiles", "devices", "missing", "notes"} == set(content)
+    assert {"schema", "profiles", "devices", "missing", "doubts", "notes"} == set(content)
     assert 1 == content["schema"]
 
 

@@ -10,8 +10,9 @@ import pytest
 from frames import kernels
 
 from perfkit.errors import SchemaError
+from perfkit.impossible import STREAM, Reason, of_kernels
 from perfkit.run import Run
-from perfkit.schema import Column, Table, overrunning
+from perfkit.schema import Column, Table
 from perfkit.tables import KERNELS, SAMPLES, TABLES
 
 COLUMNS = {"gpu": "int32", "name": "category", "start_ns": "int64", "bytes": "Int64"}
@@ -202,11 +203,13 @@ def test_readings_are_checked_by_their_metric() -> None:
     )
 
 
-def test_a_kernel_that_ends_after_the_next_began_is_marked() -> None:
+def test_a_kernel_that_ends_after_the_next_began_is_left_out_with_a_note() -> None:
     rows = [{"start_ns": 10**6 * i, "dur_ns": 10**8 if i % 10 == 3 else 10**5} for i in range(60)]
     frame, (note,) = KERNELS.checked(kernels(*rows))
     assert 60 == len(frame)
     assert note.startswith("KERNELS: 6 of 60 rows (99.1 % of the time) end more than 20 µs after the next operation")
+    believed, reasons = KERNELS.believed(frame)
+    assert (54, {Reason.OVERLAP}) == (len(believed), set(reasons))
 
 
 def overlaps_by_brute_force(frame: pd.DataFrame, keys: tuple[str, ...]) -> list[bool]:
@@ -231,7 +234,7 @@ def test_overlaps_are_found_as_by_brute_force() -> None:
             "in_graph": random.random(60) < 0.2,
         }
         frame = kernels(*pd.DataFrame(columns).to_dict("records"))
-        assert overlaps_by_brute_force(frame, KERNELS.serial) == overrunning(frame, KERNELS.serial).tolist()
+        assert overlaps_by_brute_force(frame, STREAM) == of_kernels(frame)[Reason.OVERLAP].tolist()
 
 
 UNITS = ("_ns", "_bytes", "_hz", "_w", "_c", "_frac", "_flops", "_per_s", "_count")

@@ -16,6 +16,7 @@ from perfkit.analysis import (
     clocks,
     communication,
     compare,
+    completeness,
     dossier,
     efficiency,
     flops,
@@ -40,7 +41,8 @@ from perfkit.analysis import (
     whatif,
 )
 
-__all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "dossier", "efficiency"]
+__all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "completeness"]
+__all__ += ["dossier", "efficiency"]
 __all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "llm_operations", "memory", "monitoring"]
 __all__ += ["operators", "ownership", "phases", "ranks", "repetitions", "roofline", "scaling", "steps", "timeline"]
 __all__ += ["warps", "whatif"]

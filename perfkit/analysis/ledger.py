@@ -1,8 +1,8 @@
 """Where did each nanosecond of each GPU go?
 
 The ledger books every nanosecond of every GPU in exactly one line: a kind, a cause and an owner. Where several things
-happen at once, the first of these layers counts: an unknown stretch, computation, waiting in a collective for another
-rank, a collective, a copy, and what is left is idle. Of operations of one layer that run at once, the one that began
+happen at once, the first of these layers counts: an unknown stretch, computation, a collective, a copy, and what is
+left is idle. Of operations of one layer that run at once, the one that began
 first counts until it ends. So the lines of a GPU add up to its span exactly, in int64 nanoseconds.
 
 A layer is a frame of intervals with rank, gpu, start_ns, dur_ns and the columns of LINE; `computation`, `collectives`
@@ -20,7 +20,7 @@ from perfkit.analysis.intervals import Axis, Int, Intervals, Windows
 from perfkit.schema import Column, Table
 from perfkit.tables import COPIES, DUR, GPU, KERNELS, RANK, START
 
-KINDS = pd.Index(["computation", "collective", "waiting", "copy", "idle", "collector", "unknown"])
+KINDS = ("computation", "collective", "other_kernels", "copy", "idle", "collector", "unknown")
 LINE = ("kind", "cause", "owner")
 _LINE = (
     Column("kind", "category", f"one of {', '.join(KINDS)}"),
@@ -75,6 +75,11 @@ def computation(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[pd.DataFram
         layer(computing, "computation", computing["family"], computing["name"]),
         layer(memsets, "computation", memsets["direction"], memsets["dst_memory"]),
     ]
+
+
+def others(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the layer of kernels that the user has not chosen, which keep the GPU busy all the same."""
+    return layer(KERNELS.check(kernels), "other_kernels", kernels["family"], kernels["name"])
 
 
 def collectives(kernels: pd.DataFrame) -> pd.DataFrame:

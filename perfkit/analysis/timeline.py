@@ -5,8 +5,9 @@ operations are cut at its edges and every device of the tables is seen over the 
 one, from the start of the first to the end of the last operation of any device of its rank; a mapping gives each rank
 a window that holds all of its operations (`Selection.measured`). Communication kernels are
 those of family "communication"; a memset is computation, every other row of COPIES a copy. `others` is a second KERNELS
-frame: the kernels that the user has not selected, which keep the device busy all the same. Times beyond int64 raise
-PerfkitError.
+frame: the kernels that the user has not selected, which keep the device busy all the same. `unknown` are stretches
+(rank, gpu, start_ns, dur_ns) in which nobody knows whether a device worked: they are taken out of the span and of every
+part, so that shares are shares of the known time. Times beyond int64 raise PerfkitError.
 """
 
 from itertools import accumulate
@@ -15,7 +16,20 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import intervals
-from perfkit.analysis.intervals import Int, Intervals, Window, Windows, bounds, ends, merge, share, spans, total, union
+from perfkit.analysis.intervals import (
+    Int,
+    Intervals,
+    Window,
+    Windows,
+    bounds,
+    ends,
+    merge,
+    share,
+    spans,
+    subtract,
+    total,
+    union,
+)
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 
@@ -25,20 +39,48 @@ PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 
 
 def busy(
-    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None, others: pd.DataFrame | None = None
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    *,
+    window: Windows | None = None,
+    others: pd.DataFrame | None = None,
+    unknown: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its span.
+    """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its known span.
 
     One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns, device_busy_ns
-    (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
+    (int64, 0..span_ns), kernel_busy_frac, device_busy_frac. With `unknown` span_ns is the known time, and there are
+    unknown_ns and end_ns too: end_ns - start_ns = span_ns + unknown_ns.
     """
     frames = checked(kernels, copies, others)
     index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
+    gone = _unknown(unknown, index, start, end)
     sets = [union(*ends(frame, window), group) for frame, group in zip(frames, groups, strict=True)]
-    span, on_kernels, on_device = end - start, total(sets[0], len(index)), total(merge(*sets), len(index))
+    on_kernels, on_device = (total(_known(part, gone), len(index)) for part in (sets[0], merge(*sets)))
+    unknown_ns = total(gone, len(index))
+    span = end - start - unknown_ns
     index = index.assign(start_ns=start, span_ns=span, kernel_busy_ns=on_kernels, device_busy_ns=on_device)
-    return index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
+    index = index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
+    return index if unknown is None else index.assign(unknown_ns=unknown_ns, end_ns=end)
+
+
+def _unknown(unknown: pd.DataFrame | None, index: pd.DataFrame, start: Int, end: Int) -> Intervals:
+    """Return the stretches of the devices in `index`, within the span of each."""
+    none = np.zeros(0, np.int64)
+    if unknown is None or unknown.empty or index.empty:
+        return Intervals(none, none, none)
+    keys = intervals.device_key(index["rank"].to_numpy(), index["gpu"].to_numpy())
+    wanted = intervals.device_key(unknown["rank"].to_numpy(), unknown["gpu"].to_numpy())
+    group = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    there = keys[group] == wanted
+    first, last = ends(unknown)
+    group = group[there]
+    return union(np.maximum(first[there], start[group]), np.minimum(last[there], end[group]), group)
+
+
+def _known(part: Intervals, gone: Intervals) -> Intervals:
+    return subtract(part, gone) if len(gone.start) else part
 
 
 def checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | None) -> list[pd.DataFrame]:
@@ -48,9 +90,14 @@ def checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | 
 
 
 def breakdown(
-    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None, others: pd.DataFrame | None = None
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    *,
+    window: Windows | None = None,
+    others: pd.DataFrame | None = None,
+    unknown: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return five parts of each device's time that sum to its span exactly.
+    """Return five parts of each device's time that sum to its span, as far as that is known, exactly.
 
     With COMP the compute kernels and memsets, COMM the communication kernels, OTHER the kernels in
     `others` and COPY the copies: computation is |COMP|, exposed communication |COMM - COMP|, other
@@ -64,9 +111,12 @@ def breakdown(
     frames = checked(kernels, copies, others)
     index, groups = intervals.devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    reach = [total(covered, len(index)) for covered in accumulate(layers(frames, groups, window), merge)]
-    parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
-    table = index.assign(span_ns=end - start, **dict(zip(PARTS, parts, strict=True)))
+    gone = _unknown(unknown, index, start, end)
+    span = end - start - total(gone, len(index))
+    covered = accumulate(layers(frames, groups, window), merge)
+    reach = [total(_known(part, gone), len(index)) for part in covered]
+    parts = np.diff(np.stack([np.zeros_like(start), *reach, span]), axis=0)
+    table = index.assign(span_ns=span, **dict(zip(PARTS, parts, strict=True)))
     wrong = table[(parts < 0).any(axis=0)]
     if len(wrong):
         raise PerfkitError(f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the capture.")

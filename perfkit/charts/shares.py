@@ -24,9 +24,22 @@ PART_OF = {
 TIME_NAMES = theme.WORDS["time"]  # how charts call the parts of the time, in their order
 TIME_COLOURS = {
     **{TIME_NAMES[column]: KIND_COLOURS[kind] for column, kind in PART_OF.items()},
+    TIME_NAMES["collector"]: "#6B6B6B",
+    TIME_NAMES["unknown"]: "#D9D9D9",
+    TIME_NAMES["small"]: "#B9A48C",
     **{TIME_NAMES[n]: shade for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items() if n in TIME_NAMES},
 }
 TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
+# By the kind of a line of a ledger, but of idle time, which is drawn by cause.
+KEY_OF = {
+    "computation": "computation_ns",
+    "collective": "exposed_communication_ns",
+    "other_kernels": "other_kernels_ns",
+    "copy": "exposed_copy_ns",
+    "collector": "collector",
+    "unknown": "unknown",
+}
+SMALL = 0.01  # of the time of all devices; smaller parts are one (convention)
 MOST_DEVICES, MOST_BARS = 8, 24
 NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL, LABEL_PIXELS = 0.055, 36  # of the span; a narrower part has no room for its figure
@@ -80,41 +93,67 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
 
 
-def time(breakdown: pd.DataFrame, by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
-    """Draw where the time of each device went: its work, and its idle time by cause; of many devices the idlest.
+def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw where the time of each device went, each moment once; of many devices the idlest.
 
-    `breakdown`: as in `parts`. `by_cause`: columns rank, gpu, cause, detail, total_ns (`gaps.idle_by_cause`); idle time
-    of devices without a row stays in one piece.
+    `ledger`: columns rank, gpu, kind, cause, owner, ns (`analysis.ledger.LEDGER`). A tooltip names who has most of a
+    part. Parts under a hundredth of the time of all devices are one.
     """
-    seen = worked(breakdown)
-    if seen.empty:
+    need(ledger, "rank", "gpu", "kind", "cause", "owner", "ns")
+    if not ledger["ns"].sum():
         return nothing(title or "No activity", NO_WORK)
-    need(by_cause, "rank", "gpu", "cause", "detail", "total_ns")
-    shown = _idlest(seen, MOST_DEVICES)
-    work = shown.melt(["rank", "gpu", "span_ns"], list(PART_OF)[:-1], var_name="key", value_name="ns")
-    causes = by_cause.assign(key=by_cause["detail"].astype("string").fillna(by_cause["cause"].astype("string")))
-    rest = causes.groupby(["rank", "gpu"])["total_ns"].sum().rename("known_ns").reset_index()
-    rest = shown.merge(rest, how="left", on=["rank", "gpu"]).fillna({"known_ns": 0})
-    rest = rest.assign(key="idle_ns", ns=rest["idle_ns"] - rest["known_ns"])
-    of_cause = causes.rename(columns={"total_ns": "ns"}).merge(shown[["rank", "gpu", "span_ns"]], on=["rank", "gpu"])
-    columns = ["rank", "gpu", "span_ns", "key", "ns"]
-    long = pd.concat([work[columns], of_cause[columns], rest[columns]], ignore_index=True)
-    long = long[long["ns"] > 0].sort_values(["rank", "gpu"], kind="stable", ignore_index=True)
-    share, place = long["ns"] / long["span_ns"], long[["rank", "gpu"]].apply(tuple, axis=1)
-    begin, end = ends(share, place)
+    spans = _spans(ledger)
+    shown = _idlest(spans, MOST_DEVICES)
+    long = _parts_of_time(ledger.merge(shown[["rank", "gpu", "span_ns"]], on=["rank", "gpu"]))
+    share = long["ns"] / long["span_ns"]
+    begin, end = ends(share, long[["rank", "gpu"]].apply(tuple, axis=1))
     texts = {"share": share.map(percent), "told": long["ns"].map(duration), "part": long["key"].map(TIME_NAMES)}
-    drawn = pd.DataFrame({"label": theme.devices(long), "begin": begin, "end": end, **texts})
+    drawn = pd.DataFrame({"label": theme.devices(long), "begin": begin, "end": end, "most": long["most"], **texts})
     names = [name for key, name in TIME_NAMES.items() if key in set(long["key"])]
     shades = alt.Scale(domain=names, range=[TIME_COLOURS[name] for name in names])
-    told = {name: percent(long.loc[texts["part"] == name, "ns"].sum() / shown["span_ns"].sum()) for name in names}
-    tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"))
+    of_all = long.groupby("key")["ns"].sum() / shown["span_ns"].sum()
+    told = ", ".join(f"{TIME_NAMES[key]} {percent(of_all[key])}" for key in TIME_NAMES if key in of_all)
+    tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"), ("most", "most of it"))
     return layered(
         [bars(drawn, "part", shades, axis="share of the time", shown=tips), figures(drawn, "part", TIME_DARK)],
-        title or _idle_title(seen),
-        f"Communication and copies count only while no computation runs.{_few(seen, MOST_DEVICES)}",
-        picture=f"Stacked bar per GPU of {', '.join(f'{name} {told[name]}' for name in names)}",
+        title or _idle_title(spans),
+        f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
+        picture=f"Stacked bar per GPU of {told}",
         size=(WIDTH, alt.Step(34)),
     )
+
+
+def _spans(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return rank, gpu, span_ns (the known time) and idle_ns of each device of a ledger."""
+    known = ledger["ns"].where(ledger["kind"] != "unknown", 0)
+    idle = ledger["ns"].where(ledger["kind"] == "idle", 0)
+    of_device = ledger.assign(span_ns=ledger["ns"], known_ns=known, idle_ns=idle).groupby(["rank", "gpu"])
+    return of_device[["span_ns", "known_ns", "idle_ns"]].sum().reset_index()
+
+
+def _parts_of_time(lines: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines of a ledger as parts of the picture, in the order of TIME_NAMES within a device.
+
+    Columns rank, gpu, span_ns, key, ns, and `most`: who has the largest share of the part.
+    """
+    key = lines["cause"].astype(object).where(lines["kind"] == "idle", lines["kind"].map(KEY_OF).astype(object))
+    lines = lines.assign(key=key.where(key.isin(list(TIME_NAMES)), "idle_ns"))
+    of_all = lines.groupby("key")["ns"].transform("sum") / lines["ns"].sum()
+    lines = lines.assign(key=lines["key"].where(of_all >= SMALL, "small"))
+    keys = ["rank", "gpu", "span_ns", "key"]
+    summed = lines.groupby([*keys, "owner"], observed=True, dropna=False)["ns"].sum()
+    by_owner = summed.reset_index().sort_values("ns", ascending=False, kind="stable")
+    groups = by_owner.groupby(keys, sort=False)
+    parts = groups.agg(ns=("ns", "sum"), first_ns=("ns", "first")).reset_index()
+    first = groups.head(1)["owner"].astype(object).tolist()
+    share = (parts["first_ns"] / parts["ns"]).map(percent)
+    most = [
+        f"{printable(str(name), 60)} ({part})" if pd.notna(name) else ""
+        for name, part in zip(first, share, strict=True)
+    ]
+    order = parts["key"].map({key: place for place, key in enumerate(TIME_NAMES)})
+    parts = parts.assign(most=most, order=order).sort_values(["rank", "gpu", "order"], ignore_index=True)
+    return parts[parts["ns"] > 0].reset_index(drop=True)
 
 
 def worked(breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -154,9 +193,10 @@ def segments(breakdown: pd.DataFrame, place: pd.DataFrame, whole: pd.Series | fl
 
 
 def _idle_title(breakdown: pd.DataFrame) -> str:
-    idle = breakdown["idle_ns"] / breakdown["span_ns"]
+    known = breakdown["known_ns"] if "known_ns" in breakdown else breakdown["span_ns"]
+    idle = breakdown["idle_ns"] / known.where(known > 0)
     if len(idle) == 1:
-        return f"The GPU is idle {percent(idle.iloc[0])} of {duration(breakdown['span_ns'].iloc[0])}"
+        return f"The GPU is idle {percent(idle.iloc[0])} of {duration(known.iloc[0])}"
     ends = dict.fromkeys(percent(end) for end in (idle.min(), idle.max()))
     return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
 

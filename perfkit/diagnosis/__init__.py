@@ -18,10 +18,12 @@ from perfkit.diagnosis import (
     job,
     kernels,
     launching,
+    ledger,
     machine,
     monitor,
     paths,
     phases,
+    recording,
     replayed,
     speed,
     system,
@@ -43,7 +45,7 @@ from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
 __all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "phases", "plain"]
-__all__ += ["refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
+__all__ += ["judged", "ledger", "recording", "refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
@@ -141,7 +143,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
     view = judged(run)
-    asked = [Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record) for m in view.run.missing]
+    asked = [Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record) for m in recording.missing(view)]
     if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
         asked.append(TIMELINE)
     if why := unrecorded(view):  # when the GPU worked, where operations of graphs were not recorded

@@ -7,6 +7,9 @@ are unlike: on other GPUs, by other profilers, or of steps that are not the same
 the figures with an interval and, where none has one, the times of call paths, of the kernels in both runs and the
 shares of a log, by their values. A recording passes against itself.
 
+A doubt of either recording (`diagnosis.recording`) that touches more of its GPU time, or of its launches, than the
+tolerance makes every figure of the timeline unknown.
+
 A budget adds limits of single figures: the value of the run itself is judged, of step times their
 interval. Exit status: 0 nothing is worse or over its limit, 1 something is, 2 of something it is unknown, whatever
 the others are.
@@ -29,7 +32,9 @@ from typing import Any
 import pandas as pd
 
 from perfkit.analysis.compare.resampling import SEVERAL, TOLERANCE, WORSE, of_interval, of_values
+from perfkit.diagnosis import recording
 from perfkit.diagnosis.comparison import Comparison, Given, compared, matching, side
+from perfkit.diagnosis.doubt import Doubt
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable, spoken_ends
@@ -100,6 +105,7 @@ class Checked:
 # Judged unless the budget names others: times that a change is meant to shorten; shares of a log where it is all there
 # is. A share of a timeline is not: it can fall because the work got faster.
 TIMES = ("step_*_ns", "family_*_ns", "matched_kernels_ns", "paths_wall_ns", "paths_host_ns", "paths_operation_ns")
+ELSEWHERE = ("paths_", "log_", "baseline_")  # how ids begin of figures that do not rest on a timeline
 WITHOUT_INTERVAL = (*TIMES, "log_*_frac")
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 SMALL_FRAC = 0.01  # of all kernel time: a smaller family is not judged unless the budget names it
@@ -128,10 +134,11 @@ def check(
     verdicts: list[Verdict] = []
     if baseline is not None:
         unlike, is_same = (*found.other_steps, *found.other_setup), _paths(run) == _paths(baseline)
-        verdicts += [_on(row, limits, unlike, is_same=is_same) for row in _chosen(found, limits)]
+        doubts = (*_doubts(baseline), *_doubts(run))
+        verdicts += [_on(row, limits, unlike, doubts, is_same=is_same) for row in _chosen(found, limits)]
         absent = (i for i, own in limits.figures.items() if "tolerance" in own and i not in set(found.figures["id"]))
         verdicts += [missing(i, f"tolerance {percent(float(limits.figures[i]['tolerance']))}") for i in absent]
-    verdicts += _limited(found, limits, baseline is not None)
+    verdicts += _limited(found, limits, _doubts(run), baseline is not None)
     if not verdicts:
         raise PerfkitError(
             "check: nothing that both runs recorded can be judged. Record steps (NVTX ranges or prof.step()), or name "
@@ -147,7 +154,26 @@ def _paths(given: Given) -> set[Path]:
     return {profile.path.resolve() for view in side("run", given).views for profile in view.run.profiles}
 
 
-def _on(row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], *, is_same: bool) -> Verdict:
+def _doubts(given: Given) -> tuple[Doubt, ...]:
+    """Return the doubts of a side that touch times of its GPUs."""
+    every = (doubt for view in side("run", given).views for doubt in recording.doubts(view))
+    return tuple(doubt for doubt in every if doubt.is_about_times)
+
+
+def _doubted(id: str, doubts: Sequence[Doubt], tolerance: float) -> str:
+    """Return the doubt that touches more of a figure than the tolerance, in words; empty if none does.
+
+    Doubts are of times of the GPU: figures of call paths and of logs do not rest on these.
+    """
+    if id.startswith(ELSEWHERE):
+        return ""
+    touching = (doubt.seen for doubt in doubts if doubt.touched_frac > tolerance)
+    return next((f"cannot tell: {seen}" for seen in touching), "")
+
+
+def _on(
+    row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], doubts: Sequence[Doubt], *, is_same: bool
+) -> Verdict:
     """Return the verdict on one figure against the baseline; `unlike` says why both runs are, if they are."""
     tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
     better = row["better"]
@@ -165,6 +191,9 @@ def _on(row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], *, is_sam
         return judged(row, allowed, ERROR, f"cannot tell, the runs do not compare: {'; '.join(unlike)}")
     if is_same and row["before"] == row["after"]:
         return judged(row, allowed, PASS, "the same recording")
+    why = _doubted(row["id"], doubts, tolerance)
+    if why:
+        return judged(row, allowed, ERROR, why)
     return judged(row, allowed, *_outcome(row, better, tolerance))
 
 
@@ -207,7 +236,9 @@ def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str
     return ERROR, f"cannot tell: {ends}, pass and fail are possible; record more steps, or {SEVERAL} repeats of each"
 
 
-def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[Verdict]:
+def _limited(
+    found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_baseline: bool
+) -> Iterator[Verdict]:
     """Yield the verdict on each figure whose largest ("max") or smallest ("min") value the budget limits."""
     rows = {row["id"]: row for row in _records(found.figures)}
     for name, own in budget.figures.items():
@@ -219,6 +250,9 @@ def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[
                 continue
             spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
             outcome, reason = _within(limit, end, *found.step_ends.get(name, (row["after"], row["after"])))
+            why = _doubted(name, doubts, budget.tolerance)
+            if why:
+                outcome, reason = ERROR, why
             shown = row if has_baseline else {**row, **dict.fromkeys(("before", *RATIOS), math.nan)}
             yield judged(shown, f"{end} {spoken}", outcome, reason, BUDGET)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis import timeline
+from perfkit.diagnosis import recording, timeline
 from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
@@ -42,6 +42,9 @@ FEW_READINGS = 10  # of a log (convention)
 MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
+# Tables of a timeline: a doubt of the recording makes what rests on them unsure.
+TIMELINE = {f"{of}{name}" for of in ("", "framework/") for name in ("KERNELS", "COPIES", "API_CALLS")}
+MOSTLY_UNKNOWN = "less than half of the GPUs' time is known, so a gain cannot be computed"
 Known = Mapping[str, Figure]
 Check = Callable[[Selection, Known, Finding], str]
 
@@ -220,11 +223,12 @@ CHECKS: dict[str, Check] = {
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, advice for this run, and what to measure next."""
     rule = rules()[finding.rule]
-    # No finding can rest on the times of kernels where these contradict each other.
-    why = timeline.impossible_durations(view)
-    impossible = [why] if why and any(f.source.startswith(timeline.KERNEL_TIMES) for f in finding.evidence) else []
+    rests_on_times = any(TIMELINE & set(figure.tables) for figure in finding.evidence)
+    doubts = _doubts(view) if rests_on_times else []
+    impossible = [doubt.seen for doubt in doubts if doubt.spoils_figures]
     impossible += [few] if (few := timeline.too_few(view)) else []
-    against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
+    incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
+    against = (*impossible, *incomplete, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
     if any(why.startswith((SLOWER, BLOCKED)) for why in against):
@@ -240,7 +244,18 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     ):  # a mean that may be true of none of them
         title = f"On average over {gpus.text} GPUs: {title}"
     finding = replace(finding, title=title, evidence=evidence, confidence=level, against=against, advice=in_order)
+    if rests_on_times and recording.is_mostly_unknown(view):
+        finding = replace(finding, gain=replace(finding.gain, low=1.0, high=math.inf, reason=MOSTLY_UNKNOWN))
     return replace(finding, next=commands(view, finding.next or rule.next))
+
+
+def _doubts(view: Selection) -> list[recording.Doubt]:
+    """Return what makes the GPU's times doubtful, as far as it touches a tenth of them: one doubt of each kind."""
+    of_times = [doubt for doubt in recording.leading(view) if doubt.is_about_times]
+    first: dict[recording.Kind, recording.Doubt] = {}
+    for doubt in of_times:
+        first.setdefault(doubt.kind, doubt)
+    return list(first.values())
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:

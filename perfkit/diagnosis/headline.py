@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis.access import CAUSES
-from perfkit.diagnosis import phases
+from perfkit.diagnosis import phases, recording
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
@@ -77,13 +77,29 @@ class Headline:
 
 def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> Headline:
     """Return the verdict of a run and at most six tiles. `figures` and `findings` are those of the same selection."""
-    outside = phases.judged(view).outside
     view = phases.selection(view)
+    outside = phases.judged(view).outside if view.outside is None else view.outside
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
     ends = [*_ends(figures, findings, None if too_few(view) else best)]
-    verdict = f"{FAILED}: {error}." if (error := failure(view)) else _verdict(view, figures, findings, best)
+    if recording.is_mostly_unknown(view):
+        ends = []
+    verdict = f"{FAILED}: {error}." if (error := failure(view)) else _doubted(view, figures, findings, best)
     return Headline(f"{verdict} {outside}".strip(), tuple(tiles(view, figures, ends)))
+
+
+def _doubted(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None) -> str:
+    """Return the verdict on what is known, after the doubt that touches most of the recording, if it is a tenth."""
+    doubts = recording.leading(view)
+    if not doubts:
+        return _verdict(view, figures, findings, best)
+    first = doubts[0]
+    if recording.holds_no_gpu_work(view):
+        return " ".join((first.text, *(f"{doubt.seen}." for doubt in doubts[1:2])))
+    if recording.is_mostly_unknown(view):
+        share = percent(recording.unknown_frac(view))
+        return f"{first.seen}. {share} of the GPU's time is unknown, so the recording shows no cause. {first.remedy}."
+    return f"{first.seen}. {_verdict(view, figures, findings, best)}"
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

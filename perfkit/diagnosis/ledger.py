@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from perfkit.analysis import ledger as analysis_ledger
-from perfkit.diagnosis import phases, timeline
+from perfkit.diagnosis import phases, recording, timeline
 from perfkit.diagnosis.finding import kept
 from perfkit.selection import Selection
 
@@ -20,13 +20,24 @@ COLLECTOR = "collector"
 def booked(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.booked` of a selection: each stretch of each GPU with its line."""
     layers: list[pd.DataFrame | Sequence[pd.DataFrame]] = [
-        analysis_ledger.computation(view.all_kernels, view.copies),
-        analysis_ledger.collectives(view.all_kernels),
+        *_doubted(view),
+        analysis_ledger.computation(view.kernels, view.copies),
+        analysis_ledger.collectives(view.kernels),
+        analysis_ledger.others(view.other_kernels),
         analysis_ledger.moved(view.copies),
         *_idle(view),
     ]
     devices = analysis_ledger.spans(view.all_kernels, view.copies, window=view.measured)
     return analysis_ledger.booked(layers, devices)
+
+
+def _doubted(view: Selection) -> list[pd.DataFrame]:
+    """Return the layers of unknown time, by what makes it doubtful, and of the profiler's own time."""
+    layers = []
+    for doubt in recording.doubts(view):
+        kind = COLLECTOR if doubt.kind is recording.Kind.COLLECTOR else "unknown"
+        layers.append(analysis_ledger.layer(doubt.stretches, kind, doubt.kind.value, None))
+    return layers
 
 
 def _idle(view: Selection) -> list[pd.DataFrame]:
@@ -48,3 +59,17 @@ def _idle(view: Selection) -> list[pd.DataFrame]:
 def ledger(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.LEDGER` of a selection: the time of each line of each GPU in each phase."""
     return analysis_ledger.ledger(booked(view), phases.phases(view))
+
+
+def judged(view: Selection) -> pd.DataFrame:
+    """Return the lines of the ledger that are judged: those of pauses that happen once are not."""
+    table = ledger(view)
+    return table[table["phase"] != "pause"].reset_index(drop=True)
+
+
+def lines(view: Selection) -> pd.DataFrame:
+    """Return the ledger with the share of its GPU's time that each line has (`share_frac`), the longest first."""
+    table = ledger(view)
+    whole = table.groupby(["rank", "gpu"])["ns"].transform("sum")
+    shares = table.assign(share_frac=table["ns"] / whole)
+    return shares.sort_values("ns", ascending=False, kind="stable", ignore_index=True)

@@ -52,7 +52,7 @@ def phases(view: Selection) -> pd.DataFrame:
 @kept
 def judged(view: Selection) -> Judged:
     """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
-    found = phases(view.whole or view)
+    found = phases(view)
     windows: dict[int, tuple[Window, ...]] = {}
     for rank, mine in found.groupby("rank"):
         rows = mine[mine["phase"].isin(JUDGED)]
@@ -81,9 +81,21 @@ def selection(view: Selection) -> Selection:
         return view
     end = (loops["start_ns"] + loops["dur_ns"]).groupby(loops["rank"]).max()
     window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
-    if window[1] <= window[0]:
+    if window[1] <= window[0] or _is_nearly_all(found, window):
         return view
-    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, view)
+    outside = judged(view).outside
+    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside)
+
+
+def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
+    """Tell whether a window leaves out less than a hundredth of each rank's time: then nothing is cut.
+
+    A window cuts steps of the CPU, which begin before their first kernel.
+    """
+    end = found["start_ns"] + found["dur_ns"]
+    outside = (window[0] - found["start_ns"].groupby(found["rank"]).min()).clip(lower=0)
+    outside += (end.groupby(found["rank"]).max() - window[1]).clip(lower=0)
+    return bool((outside < NOTABLE * found.groupby("rank")["dur_ns"].sum()).all())
 
 
 @kept

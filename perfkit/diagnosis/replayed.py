@@ -25,6 +25,7 @@ from perfkit.analysis.whatif.changes import Change
 from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
+from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, of_steps
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
@@ -353,6 +354,9 @@ def _replayed(view: Selection, *, changes: tuple[Change, ...]) -> Replay | str:
 @kept
 def _prepared(whole: Selection) -> Prepared | str:
     """Return what is replayed, of a stretch or a window their part of the tables, or why nothing is."""
+    lost = unknown_frac(whole)
+    if lost >= NOTABLE:
+        return f"perfkit did not simulate the run: {percent(lost)} of the GPUs' time is unknown"
     part = _part(whole)
     if isinstance(part, PerfkitError):
         return f"perfkit did not simulate the run: more than {MOST_KERNELS:,} kernels; {part}"

@@ -266,7 +266,7 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
 
 def _twice_as_fast(view: Selection) -> str:
     """Say what the run gains where the kernel with the most time takes half of it (Amdahl's law)."""
-    lines = ledger.ledger(view)
+    lines = ledger.judged(view)
     computing = lines[lines["kind"].eq("computation") & lines["cause"].ne("memset")]
     by_kernel = computing.groupby("owner", observed=True)["ns"].sum()
     if by_kernel.empty:

@@ -11,6 +11,7 @@ import pandas as pd
 from perfkit.analysis import calltree, communication, memory, monitoring, steps, timeline
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.monitor import is_logged
+from perfkit.diagnosis.recording import NOTABLE
 from perfkit.diagnosis.rules import words
 from perfkit.format import duration, elided, number, percent, printable, size
 from perfkit.selection import Selection
@@ -57,7 +58,9 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     First the figures of TILES, then those of FURTHER, then numbers that no figure holds, from the tables.
     """
     span = next((figures[id].text for id in ("span_ns", "paths_wall_ns") if id in figures), "")
-    texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
+    texts = {**{id: figure.text for id, figure in figures.items()}, "span": span, "known": span}
+    if "unknown_frac" in figures and figures["unknown_frac"].value >= NOTABLE:
+        texts["known"] = f"the known part of {span}"
     texts["of_steps"] = _of_steps(view, figures)
     texts["rate_of"] = _rate_of(figures)
     texts["of_memory"] = _of_memory(view)
@@ -107,6 +110,8 @@ def _answered(
     tiles = []
     for label, ids, note in rows:
         figure = next((figures[id] for id in ids if id in figures), None)
+        if figure is not None and figure.id == "unknown_frac" and figure.value < NOTABLE:
+            continue
         if figure is not None:
             of = {**texts, "label": figure.label.rpartition(": ")[2]}
             is_whole = all(of.get(name) for name in FIELD.findall(note))

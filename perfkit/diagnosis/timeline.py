@@ -14,16 +14,16 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes as analysis_causes
-from perfkit.analysis import communication, gaps, host, memory, owners, steps, timeline
+from perfkit.analysis import communication, completeness, gaps, host, memory, owners, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
+from perfkit.diagnosis import phases, recording
+from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure, kept
 from perfkit.diagnosis.rules import words
 from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
-from perfkit.schema import OVERLAP_NS, overrunning
 from perfkit.selection import Selection, covers
-from perfkit.tables import KERNELS
 
 PARTS = words("parts")
 IDLE_NAMES = words("idle")
@@ -32,6 +32,7 @@ APART = 0.1  # shares of GPUs that differ by this much are not averaged (convent
 AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
 STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are less than this share of the span
 INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
+HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
 METRICS = words("sampled")
 # How the source of a figure begins that rests on how long kernels ran.
 KERNEL_TIMES = (
@@ -39,20 +40,6 @@ KERNEL_TIMES = (
     *("kernels.", "flops.", "dossier.", "host."),
 )
 COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
-
-
-@kept
-def impossible_durations(view: Selection) -> str:
-    """Return why the times of kernels cannot be relied upon, empty if they can: some end long after the next began."""
-    every = view.all_kernels
-    late = cut(every[overrunning(every, KERNELS.serial)], view.window)
-    if late.empty:
-        return ""
-    share = late["dur_ns"].sum() / cut(every, view.window)["dur_ns"].sum()
-    return (
-        f"{len(late):,} kernels, with {percent(share)} of the kernel time, end more than {OVERLAP_NS / 1000:g} µs "
-        "after the next kernel of their stream began, which cannot be"
-    )
 
 
 @kept
@@ -65,12 +52,13 @@ def too_few(view: Selection) -> str:
 
 
 def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]:
-    """Return figures; where the times of kernels cannot be relied upon, each that rests on them has a doubt."""
-    why = impossible_durations(view)
+    """Return figures; where a tenth of the time or more is unknown, each that rests on times has a doubt."""
+    why = [doubt.seen for doubt in recording.doubts(view) if doubt.spoils_figures]
     if not why:
         return dict(figures)
     of_times = {id for id, f in figures.items() if f.source.startswith(KERNEL_TIMES) and f.unit not in COUNTED}
-    return {id: replace(f, doubt=why) if id in of_times else f for id, f in figures.items()}
+    of_times.discard("unknown_frac")
+    return {id: replace(f, doubt=why[0]) if id in of_times else f for id, f in figures.items()}
 
 
 def system_figures(view: Selection) -> dict[str, Figure]:
@@ -85,7 +73,9 @@ def system_figures(view: Selection) -> dict[str, Figure]:
         elif view.window is None and len(found["rank"].unique()) > 1:
             of += "; the ranks have no common clock, so perfkit measures each over its own time"
         made.append(Figure("gpu_count", "GPUs seen", len(found), "count", "GPUs with at least one operation", source))
-        made.append(Figure("span_ns", "Span", int(found["span_ns"].max()), "ns", of, source))
+        whole = _judged_ns(view, found)
+        made.append(Figure("span_ns", "Span", int(whole.max()), "ns", of, source))
+        made += _unknown(view, whole)
     if span and not unrecorded(view):
         for part, label, of in (
             ("kernel", "Kernels running", "during which a kernel ran on any stream"),
@@ -94,7 +84,7 @@ def system_figures(view: Selection) -> dict[str, Figure]:
             value = int(found[f"{part}_busy_ns"].sum())
             several = f"time {of}{summed(found)}"
             made.append(Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", several, source))
-            several = f"share of the span {of}{among(found, found[f'{part}_busy_frac'])}"
+            several = f"share of {_whole(found)} {of}{among(found, found[f'{part}_busy_frac'])}"
             made.append(Figure(f"{part}_busy_frac", label, value / span, "1", several, source))
         made += [*_parts(view, span), *_idle(view, span)]
     made += [*_kernels(view), *_copies(view)]
@@ -105,6 +95,29 @@ def system_figures(view: Selection) -> dict[str, Figure]:
         made.append(Figure("step_median_ns", "Median step", *_step(view, steady), source))
     made += _samples(view)
     return {figure.id: figure for figure in made}
+
+
+def _judged_ns(view: Selection, found: pd.DataFrame) -> pd.Series:
+    """Return how long each GPU is looked at, ns, in the order of `busy`: without pauses that happen once."""
+    once = completeness.within(phases.pauses(view), spans(view))
+    paused = once.groupby(["rank", "gpu"])["dur_ns"].sum()
+    of_gpu = paused.reindex(pd.MultiIndex.from_frame(found[["rank", "gpu"]]), fill_value=0).to_numpy()
+    judged: pd.Series = found["end_ns"] - found["start_ns"] - of_gpu
+    return judged
+
+
+def _unknown(view: Selection, whole: pd.Series) -> Iterator[Figure]:
+    """Yield the share of the GPUs' judged time (`whole`, ns) that is unknown, where some of it is."""
+    lost = completeness.length_ns(recording.unknown(view))
+    if lost:
+        definition = "share of the span of which the recording does not tell whether the GPU worked"
+        source = "KERNELS, COPIES; timeline.busy"
+        yield Figure("unknown_frac", "Time unknown", lost / int(whole.sum()), "1", definition, source)
+
+
+def _whole(found: pd.DataFrame) -> str:
+    """Return what shares are shares of: the span, or what is known of it."""
+    return "the known time of the span" if found["unknown_ns"].any() else "the span"
 
 
 def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
@@ -121,7 +134,7 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
     if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
         found = detected(view)
         of_gpu = steps.on_gpu(found, view.all_kernels, view.api_calls)[found["start_ns"].isin(phase["start_ns"])]
-        if of_gpu.notna().any() and of_gpu.median() > AHEAD * median:
+        if of_gpu.notna().mean() >= HALF and of_gpu.median() > AHEAD * median:
             definition += ", on the GPU from the first kernel of a step to the first of the next; "
             definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
             median = float(of_gpu.median())
@@ -169,20 +182,37 @@ def summed(gpus: pd.DataFrame) -> str:
 
 
 @kept
+def left_out(view: Selection) -> pd.DataFrame:
+    """Return the stretches of each GPU that no figure counts: what is unknown, and pauses that happen once."""
+    once = completeness.within(phases.pauses(view), spans(view))
+    parts = [part for part in (recording.unknown(view), once) if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else completeness.STRETCHES.empty()
+    return completeness.within(pd.concat(parts, ignore_index=True), spans(view))
+
+
+@kept
 def busy(view: Selection) -> pd.DataFrame:
-    """Return `timeline.busy` of a selection."""
-    return timeline.busy(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
+    """Return `timeline.busy` of a selection; `span_ns` and the shares are those of the known time."""
+    unknown = left_out(view)
+    operations = view.kernels, view.copies
+    return timeline.busy(*operations, window=view.measured, others=view.other_kernels, unknown=unknown)
 
 
 def span_ns(view: Selection) -> int:
-    """Return the GPU time that is looked at, ns: the window, or from the first to the last operation, of all GPUs."""
+    """Return the known GPU time that is looked at, ns, of all GPUs.
+
+    It is the window, or lasts from the first to the last operation, without what is unknown.
+    """
     return int(busy(view)["span_ns"].sum())
 
 
 @kept
 def breakdown(view: Selection) -> pd.DataFrame:
-    """Return `timeline.breakdown` of a selection."""
-    return timeline.breakdown(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
+    """Return `timeline.breakdown` of a selection; `span_ns` is the known time."""
+    unknown = left_out(view)
+    operations = view.kernels, view.copies
+    return timeline.breakdown(*operations, window=view.measured, others=view.other_kernels, unknown=unknown)
 
 
 def timelines(run: Run) -> list[Recorded]:
@@ -219,7 +249,8 @@ def _parts(view: Selection, span: int) -> Iterator[Figure]:
             source = "KERNELS, COPIES; timeline.breakdown"
             several = f"time {definition}{summed(parts)}"
             yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", several, source)
-            several = f"share of the span {definition}{among(parts, parts[f'{name}_ns'] / parts['span_ns'])}"
+            shares = parts[f"{name}_ns"] / parts["span_ns"]
+            several = f"share of {_whole(busy(view))} {definition}{among(parts, shares)}"
             yield Figure(f"{name}_frac", label, value / span, "1", several, source)
     overlap = communication.overlap(view.kernels, window=view.window)
     total = int(overlap["communication_ns"].sum())
@@ -258,7 +289,7 @@ def of_steps(view: Selection) -> Selection | None:
     if found.empty:
         return None
     first, last = int(found["start_ns"].min()), int((found["start_ns"] + found["dur_ns"]).max())
-    if last - first >= MOST_STEADY * seen["span_ns"].max():
+    if last - first >= MOST_STEADY * (seen["end_ns"] - seen["start_ns"]).max():
         return None
     return Selection(view.run, view.ranks, view.gpus, (first, last), view.pattern, view.families)
 
@@ -285,7 +316,7 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
     for cause, total in idle_of_gpus(view).sum().items():
         label = f"Idle: {IDLE_NAMES.get(str(cause), str(cause).replace('_', ' '))}"
         definition = (
-            "share of the span during which the GPU was idle for this reason; at each moment, perfkit looks at "
+            f"share of {_whole(gpus)} during which the GPU was idle for this reason; at each moment, perfkit looks at "
             f"the thread that launched the next operation{among(gpus, idle_shares(view, str(cause)))}"
         )
         yield Figure(f"idle_{cause}_frac", label, float(total / span), "1", definition, "gaps.idle_gaps")
@@ -304,9 +335,10 @@ def idle_gaps(view: Selection) -> pd.DataFrame | None:
 
 @kept
 def every_gap(view: Selection) -> pd.DataFrame:
-    """Return `gaps.idle_gaps` of a selection."""
+    """Return `gaps.idle_gaps` of a selection; what is left out is no gap."""
     operations = (view.all_kernels, view.copies, view.api_calls)
-    return gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+    found = gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+    return completeness.cut_gaps(found, left_out(view))
 
 
 @kept
@@ -398,7 +430,7 @@ def sampled(view: Selection) -> pd.DataFrame:
     """
     window = view.window
     if window is None and len(found := busy(view)):
-        window = int(found["start_ns"].min()), int((found["start_ns"] + found["span_ns"]).max()) + 1
+        window = int(found["start_ns"].min()), int(found["end_ns"].max()) + 1
     return timeline.samples_mean(view.samples, window=window)
 
 

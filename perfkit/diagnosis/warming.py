@@ -100,7 +100,7 @@ def _cost(view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bo
     how = str(found["how"].iloc[0]) if len(found) else ""
     seen = busy(view)
     first = seen["start_ns"].groupby(seen["rank"]).min()
-    last = (seen["start_ns"] + seen["span_ns"]).groupby(seen["rank"]).max()
+    last = seen["end_ns"].groupby(seen["rank"]).max()
     start, end = early["start_ns"], early["start_ns"] + early["dur_ns"]
     start, end = start.clip(lower=early["rank"].map(first)), end.clip(upper=early["rank"].map(last))
     spent = int((end - start).clip(lower=0).sum())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.diagnosis import headline, verdict
+from perfkit.diagnosis import headline, recording, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Gain, Refusal
 from perfkit.diagnosis.replayed import together
@@ -75,7 +75,7 @@ def about(view: Selection, *, folded: bool = False) -> Shown:
         ("GPUs", several(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
         ("Selection", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
-        *(("Note", text) for text in remarks(view.run.notes)),
+        *(("Note", text) for text in remarks(recording.notes(view))),
     ]
     row = '<dt style="width:auto">{}</dt><dd style="margin:0">{}</dd>'
     rows = "".join(row.format(_safe(term), _safe(text)) for term, text in lines)

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.analysis.ranks import to_open
+from perfkit.diagnosis import recording
 from perfkit.diagnosis.finding import finite
 from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
 from perfkit.errors import PerfkitError
@@ -393,7 +394,7 @@ def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any
         "selection": view.description,
         "captures": view.run.capture.astype(object).where(view.run.capture.notna(), None).to_dict("records"),
         "devices": [str(name) for name in view.devices["name"]],
-        "notes": list(view.run.notes),
+        "notes": list(recording.notes(view)),
     }
 
 

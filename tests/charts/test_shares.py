@@ -5,7 +5,7 @@ from charts.checking import checked, drawn, title
 
 from perfkit.charts import shares
 from perfkit.charts.kernels import launch_efficiency
-from perfkit.charts.shares import PART_OF, gpu_time, host_and_gpu, parts
+from perfkit.charts.shares import PART_OF, gpu_time, host_and_gpu, parts, time
 
 NAN = float("nan")
 
@@ -97,3 +97,32 @@ def test_of_many_gpus_the_idlest_have_a_bar() -> None:
     assert (24, "rank 976", "rank 999") == (len(devices), devices[0][:8], devices[-1][:8])
     assert "The 1000 GPUs are idle 0 % to 50.0 % of the time" == spec["title"]["text"]
     assert "The 24 GPUs with the largest idle share of 1,000." in spec["title"]["subtitle"][0]
+
+
+def lines(*rows: tuple[str, str, str | None, int]) -> pd.DataFrame:
+    """LEDGER of one GPU: kind, cause, owner, ns."""
+    frame = pd.DataFrame(rows, columns=["kind", "cause", "owner", "ns"])
+    return frame.assign(rank=0, gpu=0, phase="loop")
+
+
+def test_a_part_of_the_time_names_who_has_most_of_it() -> None:
+    computing = [("computation", "gemm", "sgemm", 60), ("computation", "gemm", "add", 20)]
+    spec = checked(time(lines(*computing, ("idle", "system", "pwrite64", 20))))
+
+    assert drawn(spec, "part", "share", "most") == [
+        ("computation", "80.0 %", "sgemm (75.0 %)"),
+        ("idle: operating system", "20.0 %", "pwrite64 (100 %)"),
+    ]
+
+
+def test_parts_under_a_hundredth_of_the_time_are_one() -> None:
+    waiting = [("idle", "sync", None, 5), ("idle", "launch", None, 5)]
+    spec = checked(time(lines(("computation", "gemm", "sgemm", 990), *waiting)))
+
+    assert drawn(spec, "part") == [("computation",), ("small parts",)]
+
+
+def test_unknown_time_is_no_part_of_what_is_idle() -> None:
+    recorded = [("computation", "gemm", "sgemm", 25), ("idle", "sync", None, 25)]
+
+    assert title(time(lines(*recorded, ("unknown", "lost", None, 50)))) == "The GPU is idle 50.0 % of 50 ns"

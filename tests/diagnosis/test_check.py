@@ -28,7 +28,7 @@ def training(length: float = 10.0, *, copy: float = 1.0, count: int = 20, seed: 
         wobble = random.normal(1, 0.01)
         whole = round(length * MS * wobble)
         for place, (family, dur) in enumerate((("gemm", 4.0), ("copy", copy), ("softmax", 0.001 * copy))):
-            start = at + place * 4 * MS
+            start = at + round(place * 4 * MS * wobble)
             rows += [{"name": family, "family": family, "start_ns": start, "dur_ns": round(dur * MS * wobble)}]
         spans += [{"name": f"step {step}", "start_ns": at, "dur_ns": whole}]
         at += whole

@@ -1,0 +1,126 @@
+"""A doubt: why a part of a recording cannot be believed, and what it makes unknown."""
+
+import enum
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from perfkit.analysis import completeness, timeline
+from perfkit.diagnosis.finding import kept
+from perfkit.schema import Column, Table
+from perfkit.selection import Selection
+
+NOTABLE = 0.1  # of the time or the launches: such a doubt stands in the verdict (convention)
+
+
+class Kind(enum.Enum):
+    """What makes a recording doubtful; the value is how a table calls it."""
+
+    LOST = "lost operations"
+    BEYOND_WORK = "wait beyond the work"
+    BROKEN_TIMES = "broken times"
+    NOT_RECORDED = "not recorded, written as 0"
+    MESSAGE = "message of the profiler"
+    COLLECTOR = "time of the profiler"
+    DISTORTED = "distorted by recording"
+    ELSEWHERE = "another time or machine"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a part of the recording cannot be believed.
+
+    `seen` says what was seen, as a sentence without its full stop; `count` of `total` rows are
+    concerned, each of them a `unit` ("launches"). `stretches` (`completeness.STRETCHES`) are
+    unknown because of it, cut to the time that is looked at; `unknown_frac` is the share of that
+    time which they cover, `touched_frac` the same, or the share of the rows where that is more.
+    `remedy` begins with a verb, `consequence` says what perfkit does about it.
+    """
+
+    kind: Kind
+    seen: str
+    count: int
+    total: int
+    unit: str
+    consequence: str
+    remedy: str
+    touched_frac: float = 0.0
+    unknown_frac: float = 0.0
+    stretches: pd.DataFrame = field(
+        default_factory=completeness.STRETCHES.empty, compare=False, repr=False
+    )
+
+    @property
+    def text(self) -> str:
+        """What a reader of the figures should know, as a note."""
+        return f"{self.seen}. {self.consequence}. {self.remedy}."
+
+    @property
+    def is_about_times(self) -> bool:
+        """Whether it makes times of the GPU doubtful, so that findings which rest on them are less
+        sure.
+        """
+        return self.kind in (Kind.LOST, Kind.BEYOND_WORK, Kind.BROKEN_TIMES, Kind.COLLECTOR)
+
+    @property
+    def spoils_figures(self) -> bool:
+        """Whether a tenth of the time is unknown because of it, or of the rows have times that
+        cannot be.
+        """
+        is_broken = self.kind is Kind.BROKEN_TIMES and self.is_leading
+        return is_broken or self.unknown_frac >= NOTABLE
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it touches so much that it stands first in the verdict."""
+        return self.touched_frac >= NOTABLE
+
+
+DOUBTS = Table(
+    "DOUBTS",
+    "a reason not to believe a part of the recording",
+    (
+        Column("kind", "category", "what makes the recording doubtful"),
+        Column("seen", "string", "what was seen"),
+        Column("count", "int64", "rows that it concerns", least=0),
+        Column("unit", "string", "what the rows are"),
+        Column(
+            "touched_frac",
+            "float64",
+            "share of the GPUs' time, or of the lost rows, that it touches",
+            0,
+            1,
+        ),
+        Column("unknown_ns", "int64", "time of the GPUs that it makes unknown, ns", least=0),
+        Column("remedy", "string", "what to do"),
+    ),
+    (),
+)
+
+
+@kept
+def spans(view: Selection) -> pd.DataFrame:
+    """Return the time of each GPU that is looked at, known or not: rank, gpu, start_ns, span_ns."""
+    seen = timeline.busy(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
+    return seen[["rank", "gpu", "start_ns", "span_ns"]]
+
+
+def of_ranks(view: Selection, name: str) -> pd.DataFrame:
+    """Return a table of the whole run, of the chosen ranks: every GPU and kernel, whichever were
+    chosen.
+    """
+    frame = view.run.table(name)
+    return frame[frame["rank"].isin(view.ranks)].reset_index(drop=True) if view.ranks else frame
+
+
+def touched(view: Selection, stretches: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """Return stretches cut to the time that is looked at, and the share of it that they cover."""
+    of = spans(view)
+    inside = completeness.within(stretches, of)
+    whole = int(of["span_ns"].sum())
+    return inside, completeness.length_ns(inside) / whole if whole else 0.0
+
+
+def is_elsewhere(view: Selection, inside: pd.DataFrame) -> bool:
+    """Tell whether a window was chosen that nothing of a doubt lies in."""
+    return view.window is not None and inside.empty

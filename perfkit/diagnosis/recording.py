@@ -1,0 +1,398 @@
+"""Can the recording be believed? The first question of a diagnosis: what is lost, broken, distorted
+or of another time.
+
+A `Doubt` says what was seen, how many rows it concerns, which stretches of which GPU it makes
+unknown, and what to do. An unknown stretch is neither busy nor idle: shares are shares of the known
+time (`unknown`), and no verdict rests on it. A doubt that touches a tenth of the time or of the
+launches stands first in the verdict (`leading`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+
+from perfkit.analysis import completeness, steps
+from perfkit.analysis.causes import COPY_CALL, where
+from perfkit.diagnosis import profiling
+from perfkit.diagnosis.doubt import (
+    DOUBTS,
+    NOTABLE,
+    Doubt,
+    Kind,
+    is_elsewhere,
+    of_ranks,
+    spans,
+    touched,
+)
+from perfkit.diagnosis.finding import kept
+from perfkit.format import duration
+from perfkit.impossible import Reason
+from perfkit.profile import Missing
+from perfkit.run import Run
+from perfkit.selection import Selection, select
+
+__all__ = ["DOUBTS", "NOTABLE", "Doubt", "Kind", "doubts", "leading", "missing", "notes"]
+__all__ += [
+    "holds_no_gpu_work",
+    "is_mostly_unknown",
+    "table",
+    "unknown",
+    "unknown_frac",
+]
+
+TOLD = 0.01  # of the launches: fewer lost ones are not told (convention)
+HALF = 0.5  # of the time: if more is unknown, the rest tells no cause (convention)
+BROKEN_TABLES = {
+    "KERNELS": "kernels",
+    "COPIES": "copies",
+    "API_CALLS": "CUDA calls",
+    "OPS": "operators",
+}
+
+
+def doubts(run: Run | Selection) -> list[Doubt]:
+    """Return why parts of a run, or of a selection of one, cannot be believed; the one that touches
+    most first.
+    """
+    return list(_doubts(run if isinstance(run, Selection) else select(run)))
+
+
+@kept
+def _doubts(view: Selection) -> list[Doubt]:
+    found = [
+        *_lost_launches(view),
+        *_no_gpu_record(view),
+        *_lost_calls(view),
+        *_empty_steps(view),
+        *_beyond_work(view),
+        *_broken_times(view),
+        *_not_recorded(view),
+        *profiling.messages(view),
+        *profiling.collector(view),
+        *profiling.distorted(view),
+        *_elsewhere(view),
+    ]
+    return sorted(found, key=lambda doubt: -doubt.touched_frac)
+
+
+@kept
+def unknown(view: Selection) -> pd.DataFrame:
+    """Return when it is unknown whether the GPUs worked: disjoint STRETCHES within the time that is
+    looked at.
+
+    Columns rank, gpu, start_ns and dur_ns. The time in which the profiler itself worked while a GPU
+    was idle is among them: the program would have done something else.
+    """
+    every = [doubt.stretches for doubt in doubts(view) if len(doubt.stretches)]
+    if not every:
+        return completeness.STRETCHES.empty()
+    return completeness.within(pd.concat(every, ignore_index=True), spans(view))
+
+
+def unknown_frac(view: Selection) -> float:
+    """Return the share of the GPUs' time that is unknown, 0 without GPUs."""
+    whole = int(spans(view)["span_ns"].sum())
+    return completeness.length_ns(unknown(view)) / whole if whole else 0.0
+
+
+def leading(view: Selection) -> list[Doubt]:
+    """Return the doubts in the verdict: each touches a tenth of the time or of the launches."""
+    return [doubt for doubt in doubts(view) if doubt.is_leading]
+
+
+def holds_no_gpu_work(view: Selection) -> bool:
+    """Tell whether a run holds no operation, call path or counter of a GPU."""
+    tables = (view.run.kernels, view.run.copies, view.run.calltree, view.launches)
+    return all(frame.empty for frame in tables)
+
+
+def missing(run: Run | Selection) -> tuple[Missing, ...]:
+    """Return what no profile of a run recorded; where it was recorded and lost, with what to do
+    about the loss.
+    """
+    view = run if isinstance(run, Selection) else select(run)
+    first = next(iter(leading(view)), None)
+    if first is None or not holds_no_gpu_work(view):
+        return view.run.missing
+    lost = ("KERNELS", "COPIES", "API_CALLS")
+    return tuple(
+        replace(one, record=first.remedy) if one.table in lost else one for one in view.run.missing
+    )
+
+
+def is_mostly_unknown(view: Selection) -> bool:
+    """Tell whether less than half of the GPUs' time is known: no cause is certain then."""
+    return unknown_frac(view) >= HALF
+
+
+def table(run: Run | Selection) -> pd.DataFrame:
+    """Return the doubts as a table: DOUBTS, the one that touches most first."""
+    rows = [
+        {
+            "kind": doubt.kind.value,
+            "seen": doubt.seen,
+            "count": doubt.count,
+            "unit": doubt.unit,
+            "touched_frac": doubt.touched_frac,
+            "unknown_ns": completeness.length_ns(doubt.stretches),
+            "remedy": doubt.remedy,
+        }
+        for doubt in doubts(run)
+    ]
+    return DOUBTS.make(pd.DataFrame(rows, columns=DOUBTS.column_names))
+
+
+def notes(run: Run | Selection) -> tuple[str, ...]:
+    """Return the notes on the files of a run, then those on its doubts that the files' notes do not
+    give.
+    """
+    view = run if isinstance(run, Selection) else select(run)
+    return (
+        *view.run.notes,
+        *(doubt.text for doubt in doubts(view) if doubt.kind is not Kind.BROKEN_TIMES),
+    )
+
+
+def _lost_launches(view: Selection) -> Iterator[Doubt]:
+    """Yield that kernels of recorded launches are missing."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    if kernels.empty and copies.empty:
+        return
+    launches = completeness.launches(kernels, copies, of_ranks(view, "API_CALLS"))
+    lost = int(launches["lost"].sum())
+    if lost < max(TOLD * len(launches), 1):
+        return
+    of = spans(view)
+    end_ns = int((of["start_ns"] + of["span_ns"]).max()) if len(of) else 0
+    stretches = completeness.free(completeness.between_launches(launches, end_ns), kernels, copies)
+    inside, share = touched(view, stretches)
+    if is_elsewhere(view, inside):
+        return
+    place, remedy = _place_of_lost(launches)
+    yield Doubt(
+        Kind.LOST,
+        f"{lost:,} of {len(launches):,} launches have no kernel in the recording{place}",
+        lost,
+        len(launches),
+        "launches",
+        "When these kernels ran is unknown, so perfkit judges only the rest",
+        remedy,
+        share if view.window else max(share, lost / len(launches)),
+        share,
+        inside,
+    )
+
+
+def _place_of_lost(launches: pd.DataFrame) -> tuple[str, str]:
+    """Return where the lost launches are among all, as the end of a sentence, and what to do."""
+    lost, kept_ = (launches.loc[rows, "start_ns"] for rows in (launches["lost"], ~launches["lost"]))
+    if kept_.empty:
+        return "", "Record again: the profiler lost all kernels"
+    if lost.max() < kept_.min():
+        return ", all at the start", "Let the profiler warm up before the steps that it records"
+    if lost.min() > kept_.max():
+        return ", all at the end", "Synchronise with the GPU before the recording ends"
+    return "", "Record a shorter time: the profiler lost kernels"
+
+
+def _no_gpu_record(view: Selection) -> Iterator[Doubt]:
+    """Yield that work was launched and nothing of the GPU was recorded at all."""
+    calls = of_ranks(view, "API_CALLS")
+    if calls.empty or len(of_ranks(view, "KERNELS")) or len(of_ranks(view, "COPIES")):
+        return
+    launched = int(where(calls["name"], completeness.is_single_launch).sum())
+    moved = where(calls["name"], COPY_CALL.match)
+    is_set = where(calls["name"], lambda name: "emset" in name)
+    counts = {
+        "kernel launches": launched,
+        "copies": int((moved & ~is_set).sum()),
+        "memsets": int(is_set.sum()),
+    }
+    told = [
+        f"{count:,} {_one(what) if count == 1 else what}" for what, count in counts.items() if count
+    ]
+    if not told:
+        return
+    listed = " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+    total = sum(counts.values())
+    yield Doubt(
+        Kind.LOST,
+        f"The program called {listed}, and the recording holds no work of a GPU",
+        total,
+        total,
+        "launches and copies",
+        "The GPU's activity was recorded and lost, so perfkit judges nothing of it",
+        _after_total_loss(view),
+        1.0,
+    )
+
+
+def _one(plural: str) -> str:
+    return {"kernel launches": "kernel launch", "copies": "copy", "memsets": "memset"}[plural]
+
+
+def _after_total_loss(view: Selection) -> str:
+    """Return what to do where a profiler delivered nothing of the GPU."""
+    why = (
+        "If that does not help, check the permission to profile, run no other profiler at the "
+        "same time, and avoid WSL"
+    )
+    if "framework" in view.run.kinds:
+        return f"Call torch.cuda.synchronize() before the profiler stops. {why}"
+    return f"Synchronise with the GPU before the recording ends, and use a profiler that supports the driver. {why}"
+
+
+def _lost_calls(view: Selection) -> Iterator[Doubt]:
+    """Yield that the calls of kernels are missing, where other kernels have theirs."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    calls = of_ranks(view, "API_CALLS")
+    total = len(kernels) + len(copies)
+    without = len(completeness.without_call(kernels, copies, calls))
+    if without and without >= TOLD * total:
+        yield Doubt(
+            Kind.LOST,
+            f"{without:,} of {total:,} operations of the GPU have no call that launched them",
+            without,
+            total,
+            "operations",
+            "The cause of idle time before these operations is unknown",
+            "Record CPU and GPU from before the first launch, and a shorter time",
+        )
+
+
+def _empty_steps(view: Selection) -> Iterator[Doubt]:
+    """Yield that steps lack the work on the GPU which steps of their kind have."""
+    found = steps.detect(of_ranks(view, "RANGES"), of_ranks(view, "KERNELS").iloc[:0])
+    if found.empty:
+        return
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    empty = completeness.empty_steps(
+        found, kernels, copies, of_ranks(view, "API_CALLS"), of_ranks(view, "OPS")
+    )
+    inside, share = touched(view, completeness.on_all_gpus(empty, spans(view)))
+    if empty.empty or is_elsewhere(view, inside):
+        return
+    yield Doubt(
+        Kind.LOST,
+        f"{len(empty):,} of {len(found):,} steps launch nothing on the GPU, though they do the work of the others",
+        len(empty),
+        len(found),
+        "steps",
+        "The work of these steps was lost, so perfkit judges only the others",
+        "Record fewer steps",
+        share,
+        share,
+        inside,
+    )
+
+
+def _beyond_work(view: Selection) -> Iterator[Doubt]:
+    """Yield that the CPU waited for work of the GPU that was not recorded."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    calls = of_ranks(view, "API_CALLS")
+    waits = completeness.beyond_work(kernels, copies, calls, of_ranks(view, "OVERHEAD"))
+    if waits.empty:
+        return
+    inside, share = touched(view, completeness.free(waits, kernels, copies))
+    if inside.empty:
+        return
+    longest = int(waits["dur_ns"].max())
+    several = len(waits) > 1
+    yield Doubt(
+        Kind.BEYOND_WORK,
+        f"{len(waits):,} {'waits' if several else 'wait'} of the CPU for the GPU {'end' if several else 'ends'} "
+        f"{'up to ' if several else ''}{duration(longest)} after the last recorded operation",
+        len(waits),
+        len(waits),
+        "waits",
+        "The GPU worked on something that was not recorded, so this time is neither busy nor idle",
+        "Record every node of the graphs, with a current profiler, or the program without graphs",
+        share,
+        share,
+        inside,
+    )
+
+
+def _broken_times(view: Selection) -> Iterator[Doubt]:
+    """Yield which rows were left out because their times cannot be."""
+    for name, what in BROKEN_TABLES.items():
+        left_out = view.run.left_out(name)
+        left_out = left_out[left_out["rank"].isin(view.ranks)] if view.ranks else left_out
+        if len(left_out):
+            yield from _of_table(view, what, left_out, len(of_ranks(view, name)) + len(left_out))
+
+
+def _of_table(view: Selection, what: str, left_out: pd.DataFrame, total: int) -> Iterator[Doubt]:
+    inside, share = completeness.STRETCHES.empty(), 0.0
+    if "gpu" in left_out:
+        stretches = left_out.assign(dur_ns=left_out["at_most_ns"])
+        work = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+        inside, share = touched(view, completeness.free(stretches, *work))
+    reasons = list(left_out["reason"].unique())
+    if Reason.SAME_TIME not in reasons and is_elsewhere(view, inside):
+        return
+    why = ", or ".join(reason.value for reason in reasons)
+    yield Doubt(
+        Kind.BROKEN_TIMES,
+        f"{len(left_out):,} of {total:,} {what} have times that cannot be: they {why}",
+        len(left_out),
+        total,
+        what,
+        "perfkit leaves them out",
+        "Record again with a current profiler",
+        max(share, len(left_out) / total),
+        share,
+        inside,
+    )
+
+
+def _not_recorded(view: Selection) -> Iterator[Doubt]:
+    """Yield which quantities of kernels and copies the profiler wrote as 0 or not at all."""
+    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    has_no_grid = kernels["grid_blocks"].fillna(0) == 0
+    has_no_registers = kernels["registers"].eq(0).fillna(False)
+    has_no_size = copies["bytes"] == 0
+    for rows, column, unit, is_rare in (
+        (has_no_grid, "grid", "kernels", True),
+        (has_no_registers, "number of registers", "kernels", False),
+        (has_no_size, "size", "copies", True),
+    ):
+        count = int(rows.sum())
+        if count and (is_rare or count == len(rows)):
+            yield Doubt(
+                Kind.NOT_RECORDED,
+                f"The {column} of {count:,} of {len(rows):,} {unit} was not recorded",
+                count,
+                len(rows),
+                unit,
+                "It is missing, not 0, and no finding rests on it",
+                "Record with a profiler that writes it",
+            )
+
+
+def _elsewhere(view: Selection) -> Iterator[Doubt]:
+    """Yield which readings of a log lie outside the timeline, and that ranks have no common clock."""
+    count = len(view.readings_elsewhere)
+    if count:
+        total = count + len(view.samples)
+        yield Doubt(
+            Kind.ELSEWHERE,
+            f"{count:,} of {total:,} readings lie before or after the timeline",
+            count,
+            total,
+            "readings",
+            "perfkit leaves them out",
+            "Start the log with the program",
+        )
+    if not view.run.is_on_one_clock:
+        profiles = len(view.run.profiles)
+        yield Doubt(
+            Kind.ELSEWHERE,
+            "The recordings were made at different times, or have no common clock",
+            profiles,
+            profiles,
+            "recordings",
+            "Equal times are not the same moment, so perfkit measures each recording over its own time",
+            "Record all ranks at the same time",
+        )
