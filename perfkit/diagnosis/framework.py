@@ -362,7 +362,7 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
         return
     text = f"{wait.label}: {wait.definition}."
     idle = None if unrecorded(view) else loading(view)
-    if idle is not None and idle < LITTLE:  # the GPU works meanwhile
+    if idle is not None and _is_hidden(view):
         return
     if idle is None:
         gain = replace(removing(wait.value, f"of the steps' time: {AT_MOST}"), share=None)
@@ -374,6 +374,15 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"
     yield tell("input", title, level, text, (wait,), gain)
+
+
+def _is_hidden(view: Selection) -> bool:
+    """Tell whether the GPU works while its data are loaded, but before the first of several steps."""
+    loaders, steady = _loaders(view), steps.steady(detected(view))
+    if len(steady) < 2:
+        return False
+    idle = _idle_share(view, loaders, loaders.iloc[:0], within=steady)
+    return idle is not None and idle < LITTLE
 
 
 def loading(view: Selection) -> float | None:

@@ -283,6 +283,31 @@ def gain_of(*words: str, most: Value, least: Value = 1.0) -> Test:
     return test
 
 
+def gain_within_share(*words: str) -> Test:
+    """Each finding with one of these words in its title gains no more than 1 / (1 - share), whatever its reason."""
+
+    def test(judgement: Judgement) -> str:
+        about = [finding for finding in judgement.findings if named(finding.title, words)]
+        if not about:
+            return f"no finding of {spoken(words)}: {judgement.error}"
+        wrong = [finding for finding in about if finding.gain.high * (1 - (finding.gain.share or 0)) > 1 + ROUNDING]
+        return f"{wrong[0].title}: up to {wrong[0].gain.high:.3f}x" if wrong else ""
+
+    return test
+
+
+def gain_beyond(word: str, line: str) -> Test:
+    """The finding with this word in its title names a line of the ledger that gets shorter too."""
+
+    def test(judgement: Judgement) -> str:
+        about = [finding for finding in judgement.findings if named(finding.title, [word])]
+        if not about:
+            return f"no finding of {word!r}: {judgement.error}"
+        return "" if line in about[0].gain.beyond else f"{about[0].title}: beyond its share {about[0].gain.beyond}"
+
+    return test
+
+
 def gains_at_most(most: float) -> Test:
     """No finding promises more than this factor."""
 

@@ -109,7 +109,9 @@ class Handovers(NamedTuple):
 LOW, MID, HIGH = VIEWS = (0, 1, 2)
 SLACK_NS = KERNEL_WAIT_NS  # what HTA counts as the GPU's own delay
 NONE = -(2**60)  # the lag of a dependence that does not hold
-USUAL_GAP_NS = 1_000  # between two queued kernels: medians of captures of A100, H100 and H200 lie about it
+# Between two queued kernels at least: in seven captures of A100, H100 and H200 a tenth of these distances is below
+# 1.0 to 1.4 µs, and their medians are 1.4 to 2.0 µs, under a profiler.
+USUAL_GAP_NS = 1_000
 QUEUE = 1000  # of the 1,022 to 1,024 that HTA sees in a full queue
 _LOOK_BACK = 8
 
