@@ -171,7 +171,7 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
 
 
 def _drop_calls(plan: Plan, change: Synchronisations | Calls, tables: Tables) -> int:
-    """Let calls take no time and wait for nothing: those that wait, or all whose name matches but launches."""
+    """Let calls by name take no time and wait for nothing: synchronisations, or all calls but launches."""
     calls, waits = plan.program.calls, plan.host_waits
     chosen = where(tables.api_calls["name"], re.compile(change.pattern).search)[calls.row]
     waiting = calls.kind >= program.EVENT_SYNC
