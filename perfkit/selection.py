@@ -52,7 +52,8 @@ class Selection:
     ) -> None:
         self.run, self.ranks, self.gpus, self.window = run, ranks, gpus, window
         self.pattern, self.families = pattern, families
-        self.outside = outside  # of the part that is judged: what lies outside of it, in words; else None
+        # Of the part that is judged: what lies outside of it, in words, empty if nothing does; None of a user's choice.
+        self.outside = outside
 
     def __repr__(self) -> str:
         return f"<perfkit.Selection: {self.description}>"
@@ -88,7 +89,7 @@ class Selection:
         gpus = "GPU " + ", ".join(map(str, self.gpus)) if self.gpus else "all GPUs"
         window = "the whole recording"
         if self.window:
-            part = "" if self.outside is None else "the loop, "
+            part = "the loop, " if self.outside else ""
             window = f"{part}{self.window[0] / 1e9:.6g} s to {self.window[1] / 1e9:.6g} s"
         family = f"{', '.join(self.families)} " if self.families else ""
         matching = f" matching {self.pattern!r}" if self.pattern else ""

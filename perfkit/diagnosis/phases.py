@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from perfkit import analysis
+from perfkit.analysis import completeness
 from perfkit.analysis.intervals import Window, cut
 from perfkit.diagnosis.finding import kept
 from perfkit.format import TIME, duration, number, unit
@@ -70,7 +71,7 @@ def selection(view: Selection) -> Selection:
     Of several ranks on one clock it is the time in which all of them are in their loops. Ranks without a common clock
     are judged whole, for one window means another time on each.
     """
-    if view.window is not None:
+    if view.window is not None or view.outside is not None:
         return view
     found = phases(view)
     loops = found[found["phase"] == "loop"]
@@ -85,6 +86,11 @@ def selection(view: Selection) -> Selection:
         return view
     outside = judged(view).outside
     return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside)
+
+
+def whole(view: Selection) -> Selection:
+    """Return the same selection, of which all is judged: start-up, pauses and the end count too."""
+    return Selection(view.run, view.ranks, view.gpus, view.window, view.pattern, view.families, "")
 
 
 def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
@@ -104,6 +110,8 @@ def pauses(view: Selection) -> pd.DataFrame:
 
     Checkpoints that repeat within a loop are judged: they cost time for as long as the program runs.
     """
+    if view.outside == "":
+        return completeness.STRETCHES.empty()
     found = phases(view)
     once = found[(found["phase"] == "pause") & (found["name"] != analysis.phases.CHECKPOINT)]
     operations = [table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)]

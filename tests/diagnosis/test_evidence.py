@@ -6,7 +6,7 @@ from pathlib import Path
 
 import extras
 import pytest
-from diagnosis.traces import MS, told, view
+from diagnosis.traces import MS, all_of, told, view
 from frames import copies, kernels
 
 import perfkit
@@ -38,14 +38,14 @@ DISPROVED = {
 
 
 def _steps(of: perfkit.Selection) -> dict[str, str]:
-    return {f.rule: "; ".join(s for texts in f.advice.values() for s in texts) for f in diagnosis.findings(of)}
+    return {f.rule: "; ".join(s for texts in f.advice.values() for s in texts) for f in diagnosis.findings(all_of(of))}
 
 
 @pytest.mark.parametrize("capture", DISPROVED)
 def test_advice_that_the_recording_disproves_is_left_out(capture: str, profiles: Path) -> None:
     extras.require_reader(capture)
     rule, banned, fact = DISPROVED[capture]
-    chosen = perfkit.select(perfkit.load(profiles / capture))
+    chosen = all_of(perfkit.load(profiles / capture))
     assert evidence.holds(chosen, fact=fact)
     said = _steps(chosen)
     assert rule in said
@@ -56,7 +56,7 @@ def test_spilled_registers_are_known_by_the_sectors_of_local_memory(profiles: Pa
     """135 of 144 M sectors are local memory; a kernel whose counters do not say it is not taken to spill."""
     extras.require_reader(SPILLING, LATENT)
     for capture, spills in ((SPILLING, True), (LATENT, False)):
-        said = _steps(perfkit.select(perfkit.load(profiles / capture)))
+        said = _steps(all_of(perfkit.load(profiles / capture)))
         assert spills == ("Allow more registers per thread" in said.get("spills", ""))
         if spills:  # the kernels are Julia's
             assert ("16-bit types" in said["memory_bound"], "torch" in said["memory_bound"]) == (True, False)
@@ -68,7 +68,7 @@ GP100 = "torch/HTA__with_gpu_user_annotation__step_based_trace_2543932.json.gz"
 
 def test_no_gpu_is_told_to_use_number_formats_that_it_lacks(profiles: Path) -> None:
     """Tensor cores of a V100 know float16 only; a GP100 has none, and neither has TF32."""
-    old, older = (_steps(perfkit.select(perfkit.load(profiles / capture))) for capture in (V100, GP100))
+    old, older = (_steps(all_of(perfkit.load(profiles / capture))) for capture in (V100, GP100))
     assert "with float16" in old["precision"]
     assert "with bfloat16" not in old["precision"]
     assert "precision" not in older
@@ -171,7 +171,7 @@ def test_commands_name_the_longest_kernels_and_the_rank() -> None:
 
 def test_only_programs_with_pytorch_are_recorded_by_its_profiler(profiles: Path) -> None:
     """ICON is Fortran with OpenACC. A log without kernels says nothing of the program."""
-    fortran = perfkit.select(perfkit.load(profiles / "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"))
+    fortran = all_of(perfkit.load(profiles / "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"))
     stacks = "nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all --sample=process-tree --cudabacktrace=all"
     assert [f"{stacks} PROGRAM"] * 2 == [evidence.commands(fortran, text) for text in ("{torch}", "{callers}")]
     for of in (
@@ -208,7 +208,7 @@ def test_the_gain_of_all_findings_together_and_gains_above_ten_times(capture: st
 
     Above ten times a gain says why its range is wide; one that begins at nothing is not known.
     """
-    chosen = perfkit.select(perfkit.load(profiles / capture))
+    chosen = all_of(perfkit.load(profiles / capture))
     found, figures = diagnosis.findings(chosen), diagnosis.figures(chosen)
     together = diagnosis.together(found, figures, chosen)
     gains = [f.gain for f in found] + [gain for gain in [together] if gain]
@@ -230,7 +230,7 @@ def test_only_a_forward_pass_is_told_how_to_serve(capture: str, inference: bool,
     """By its own names a chat model has no backward pass: it may store weights in 8 bits, and has no gradients."""
     path = profiles / capture
     assert inference is (b"Backward" not in gzip.decompress(path.read_bytes()))
-    chosen = perfkit.select(perfkit.load(path))
+    chosen = all_of(perfkit.load(path))
     assert inference is evidence.holds(chosen, fact="inference")
     serving, training = r"4 bits.*continuous batching|continuous batching.*4 bits", r"powerSGD_hook.*pipeline stages"
     for rule, words, wanted in (

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diagnosis.traces import MS, told, view
+from diagnosis.traces import MS, all_of, told, view
 from frames import kernels
 
 import perfkit
@@ -119,7 +119,7 @@ def test_the_late_rank_of_a_real_run(profiles: Path) -> None:
     0.50706 of rank 1's 18.9 ms. Each collective needs as long as on the rank that comes last, 0.22 ms a rank in all,
     0.01369 of the time. All other exposed communication is waiting.
     """
-    chosen = perfkit.select(perfkit.load(profiles / "torch" / "facebookresearch__param__dlrm_kineto"))
+    chosen = all_of(perfkit.load(profiles / "torch" / "facebookresearch__param__dlrm_kineto"))
     found = told(chosen)
     of = found["late_gpu"]
     assert of.title.startswith("GPU 7 of rank 7 comes late")
@@ -141,7 +141,7 @@ def test_the_late_rank_of_a_real_run(profiles: Path) -> None:
 )
 def test_gpus_of_a_file_are_measured_over_one_span(name: str, shares: dict[int, float], profiles: Path) -> None:
     """Shares of the time from the first to the last operation of any GPU in which a GPU has none, by SQL."""
-    chosen = perfkit.select(perfkit.load(profiles / "nsys" / f"{name}.sqlite"))
+    chosen = all_of(perfkit.load(profiles / "nsys" / f"{name}.sqlite"))
     table = timeline.breakdown(chosen.kernels, chosen.copies, window=chosen.measured).set_index("gpu")
     assert shares == pytest.approx((table["idle_ns"] / table["span_ns"]).to_dict(), abs=1e-8)
     figure, span = diagnosis.figures(chosen)["idle_frac"], diagnosis.figures(chosen)["span_ns"]

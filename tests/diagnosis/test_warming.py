@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from diagnosis.traces import MS, told, view
+from diagnosis.traces import MS, all_of, told, view
 from frames import api_calls, kernels, ranges
 
 import perfkit
@@ -85,7 +85,7 @@ def test_real_warm_up(profiles: Path) -> None:
     name = "HTA__amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz"
     found = told(perfkit.load(profiles / "torch" / name))
     assert "warm_up" not in found or found["warm_up"].evidence[0].value <= 1
-    chosen = perfkit.select(perfkit.load(profiles / "nsys" / "extra-p__extrap__ex-gpu.s10.sqlite"))
+    chosen = all_of(perfkit.load(profiles / "nsys" / "extra-p__extrap__ex-gpu.s10.sqlite"))
     saved = saving(chosen, "graphs")
     assert saved is not None
     assert saved < 0.01
@@ -97,7 +97,7 @@ def test_first_launches_that_load_kernels_are_those_of_the_raw_tables() -> None:
     The GPU is idle all that time, 17.2 % of the span, and the warm-up steps hold it: it is told once, with them.
     """
     (export,) = sample().glob("*.sqlite")
-    chosen = perfkit.select(perfkit.load(export))
+    chosen = all_of(perfkit.load(export))
     loading = chosen.api_calls["dur_ns"].iloc[first_launches(chosen.all_kernels, chosen.api_calls)["row"]]
     assert (27, 1_709_007_599) == (len(loading), loading.sum())
     found = told(chosen)

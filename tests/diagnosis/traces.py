@@ -21,12 +21,17 @@ LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 GEMM = {"kernel": "product", "family": "gemm", "dtypes": BF16}
 
 
+def all_of(of: Run | Selection) -> Selection:
+    """A run of which all is judged: rules are tested on everything that a test made, not on its loop."""
+    return diagnosis.phases.whole(of if isinstance(of, Selection) else select(of))
+
+
 def told(of: Run | Selection, **options: Any) -> dict[str, Finding]:
-    return {finding.rule: finding for finding in diagnosis.findings(of, **options)}
+    return {finding.rule: finding for finding in diagnosis.findings(all_of(of), **options)}
 
 
 def values(of: Run | Selection, **options: Any) -> dict[str, float]:
-    return {i: figure.value for i, figure in diagnosis.figures(of, **options).items()}
+    return {i: figure.value for i, figure in diagnosis.figures(all_of(of), **options).items()}
 
 
 def work(name: str, at: int, start: int, dur: int, **more: Any) -> dict[str, Any]:
@@ -54,7 +59,7 @@ def of_tables(reader: str = "torch_trace", *missing: Missing, **tables: pd.DataF
 def view(**tables: pd.DataFrame) -> Selection:
     """All of a timeline of Nsight Systems with these tables, without GPU metrics."""
     missing = Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all")
-    return select(of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()}))
+    return all_of(of_tables("nsys", missing, **{name.upper(): frame for name, frame in tables.items()}))
 
 
 def steps(count: int = 5, length: int = 100 * MS) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 from diagnosis.complete import complete
+from diagnosis.traces import all_of
 from frames import profile
 from planted.causes import CAUSES, HEALTHY, Tables, healthy, planted
 
@@ -53,7 +54,7 @@ def run(tables: Tables) -> Run:
 
 
 def told(tables: Tables) -> list[Finding]:
-    return diagnosis.findings(run(tables))
+    return diagnosis.findings(all_of(run(tables)))
 
 
 def test_every_cause_has_its_rule_and_a_healthy_run_none() -> None:
@@ -65,7 +66,7 @@ def test_every_cause_has_its_rule_and_a_healthy_run_none() -> None:
 
 @pytest.mark.parametrize("causes", [*((cause,) for cause in RULES), *PAIRS], ids=" and ".join)
 def test_planted_causes_are_told_first(causes: tuple[str, ...]) -> None:
-    found = complete(perfkit.select(run(planted(*causes))))
+    found = complete(all_of(run(planted(*causes))))
     first, others = found[: len(causes)], found[len(causes) :]
     assert {RULES[cause] for cause in causes} == {finding.rule for finding in first}
     assert {"high"} == {finding.confidence for finding in first}
