@@ -92,8 +92,8 @@ def test_small_runs_by_hand() -> None:
     meeting = {"start_ns": 20 * MS, "dur_ns": 60 * MS, "family": "communication", "stream": 1}
     found = told(view(kernels=kernels({"start_ns": 0, "dur_ns": 30 * MS, "stream": 0}, meeting)))
     gain = found["exposed_communication"].gain
-    assert (1, pytest.approx(80 / 60)) == (gain.low, gain.high)  # 20 of the 50 exposed ms of 80 can be hidden
-    assert "hides no communication yet (25.0 % of the time); faster or less traffic can save more" in gain.reason
+    assert (1, pytest.approx(80 / 30)) == (gain.low, gain.high)  # less traffic: all of the 50 exposed ms of 80
+    assert "hides no communication yet for 25.0 % of the time, and can hide no more" in gain.reason
 
 
 @pytest.mark.parametrize(
