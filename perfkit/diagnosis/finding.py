@@ -102,7 +102,8 @@ class Gain:
     """A range for the speed-up if a finding is mended, and why it is no narrower.
 
     `share` is the fraction of the run's time that disappears at most; None where the gain is not one of the run.
-    `whole` is what gets faster.
+    `whole` is what gets faster. `high` is at most 1 / (1 - share), but where other lines of the ledger get shorter too:
+    `beyond` names them, by the cause of idle time or by the kind of line.
     """
 
     low: float
@@ -110,11 +111,12 @@ class Gain:
     reason: str
     share: float | None = None
     whole: str = "the run"
+    beyond: tuple[str, ...] = ()
 
     @property
     def is_known(self) -> bool:
-        """Whether the range says anything: not where it begins at nothing and ends beyond WIDE."""
-        return math.isfinite(self.high) and (self.low >= LEAST or self.high <= WIDE)
+        """Whether the range says anything: not where its end beyond WIDE is many times its beginning."""
+        return math.isfinite(self.high) and self.high <= max(WIDE, APART * self.low)
 
     @property
     def likely(self) -> str:
@@ -183,8 +185,8 @@ class Refusal:
 
 LEAST = 1.01  # gains below are not worth a number
 WIDE = 10.0  # a bound above needs a reason
+APART = 2.0  # times its beginning; a wider range that ends beyond WIDE says nothing (convention)
 WIDELY = "The range is wide because nothing recorded says how much of this time the program needs"
-SPREAD = 1.35  # most of the planted causes of tests/adversary free no more than this many times their share
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -204,16 +206,9 @@ def _factor(value: float) -> str:
     return number(value) if value >= 10 else f"{value:.2f}" if LEAST <= value < 1.1 else f"{value:.1f}"
 
 
-def removing(share: float, reason: str, *, idle: float | None = None) -> Gain:
-    """Return the gain of removing up to this share of the run's time (Amdahl), 2.0x for a half; at least nothing.
-
-    With `idle`, the share of the time in which the GPU idles, other waits may get shorter too, since the host gets
-    ahead: up to SPREAD times the share goes, never more than all idle time.
-    """
-    most = share if idle is None else max(min(SPREAD * share, idle), share)
-    high = speedup_bounds([min(most, 1.0)], [1.0]).high
-    if most > share:
-        reason += f". Other waits may get shorter too: up to {percent(most)} of the time in all"
+def removing(share: float, reason: str) -> Gain:
+    """Return the gain of removing up to this share of the run's time (Amdahl), 2.0x for a half; at least nothing."""
+    high = speedup_bounds([min(share, 1.0)], [1.0]).high
     return explained(Gain(1.0, high, reason, share))
 
 

@@ -292,7 +292,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             title = f"Data preparation on the CPU keeps the GPU idle {share.text} of the time"
             title += " since the first step began" if lead else ""
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
-            gain = removing(share.value, AT_MOST, idle=idle)
+            gain = removing(share.value, AT_MOST)
             yield tell("preparation", title, level, text, (share,), gain)
         yield from _compilation(view, known)
         yield from _recomputation(view, known)
@@ -310,7 +310,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     figure = Figure("compilation_frac", "Compiling", share, "1", definition, IN_OPS)
     text = f"torch.compile compiles in {count} of {steps.count(steady)} steady steps. " if len(steady) else ""
     text += f"The GPU is idle for {percent(idle)} of the time then, and runs trials of kernels for {percent(working)}."
-    gain = removing(share, "best case: the run saves all of this time", idle=known["idle_frac"].value + working)
+    gain = removing(share, "best case: the run saves all of this time")
     gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)  # each of them, so more than warm-up
     title = f"torch.compile compiles for {figure.text} of the time"
     yield tell("compilation", title, severity(share), text, (figure, known["idle_frac"]), gain)
@@ -336,7 +336,7 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
     text = f"In the backward pass {count:,} operators of the forward pass run again, most often {most}."
     text += f" At most {peak.text} of the GPU's {size(capacity)} are allocated." if peak else ""
     title = f"Recomputed activations take {figure.text} of the time"
-    gain = removing(share, f"{AT_MOST}; the activations need memory in return", idle=known["idle_frac"].value)
+    gain = removing(share, f"{AT_MOST}; the activations need memory in return")
     yield tell("recomputation", title, severity(share), text, (figure,), gain)
 
 
@@ -374,6 +374,8 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
         return
     text = f"{wait.label}: {wait.definition}."
     idle = None if unrecorded(view) else loading(view)
+    if idle is not None and _is_hidden(view):
+        return
     if idle is None:
         gain = replace(removing(wait.value, f"of the steps' time: {AT_MOST}"), share=None)
     else:
@@ -384,6 +386,15 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"
     yield tell("input", title, level, text, (wait,), gain)
+
+
+def _is_hidden(view: Selection) -> bool:
+    """Tell whether the GPU works while its data are loaded, but before the first of several steps."""
+    loaders, steady = _loaders(view), steps.steady(detected(view))
+    if len(steady) < 2:
+        return False
+    idle = _idle_share(view, loaders, loaders.iloc[:0], within=steady)
+    return idle is not None and idle < LITTLE
 
 
 def loading(view: Selection) -> float | None:

@@ -128,9 +128,13 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def leading(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings as `ranked`, but not what saves less than 1 % of the time, unless it is all there is."""
-    order = ranked(findings)
-    return [f for f in order if not 1 < f.gain.high < LEAST] or order[:1]
+    """Return findings as `ranked`, but not what saves less than 1 % of the time: that is never first."""
+    return [finding for finding in ranked(findings) if not is_small(finding)]
+
+
+def is_small(finding: Finding) -> bool:
+    """Tell whether a finding is known to save less than 1 % of the time."""
+    return 1 < finding.gain.high < LEAST
 
 
 def _hides(finding: Finding) -> bool:
@@ -154,6 +158,8 @@ def speaking(gain: Gain) -> str:
     ('Fixing this makes the run about 4.6 times faster.', 'Fixing this alone makes the run at most 1.5 times faster.', \
 'Fixing this saves less than 1 % of the time.')
     """
+    if not gain.is_known and gain.low >= LEAST:
+        return f"Fixing this makes {gain.whole} at least {_times(gain.low)} faster."
     if not gain.is_known:
         return f"The recording does not show how much faster {gain.whole} can get."
     if gain.high < LEAST:
@@ -172,18 +178,15 @@ def _times(factor: float) -> str:
 
 
 def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None) -> str:
-    if not findings:
+    order = leading(findings)
+    if not order:
         texts = {**{id: figure.text for id, figure in figures.items()}, "who": _who(view, figures)}
         if "log_gpu_busy_frac" in figures:
             texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
     if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record steady steps of the program before you optimise it."
-    # The cause of over twice as much idle time goes before the first finding.
-    first = ranked(findings)[0]
-    causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
-    most = max(causes, key=lambda f: f.gain.share or 0.0, default=first)
-    first = most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
+    first = order[0]
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
         share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies

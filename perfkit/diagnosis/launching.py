@@ -21,7 +21,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import AT_MOST, avoidable, synchronisations
-from perfkit.diagnosis.replayed import FASTER, PAUSE_NS, saving, slowed, uncapturable
+from perfkit.diagnosis.replayed import FASTER, PAUSE_NS, saving, slowed, uncapturable, with_others
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
@@ -42,6 +42,7 @@ SAMPLED, QUEUE_NS = 2_000, 1_000_000_000  # kernels; that their launches may com
 BLOCKING, FEWEST_LAUNCHES = 0.95, 50  # share of launches that wait; enough launches (conventions)
 LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
 CAUSES = ("launch", "host_code")
+FUSED = "Use a fused optimizer: one kernel in place of several for each parameter (fused=True)"
 PAUSES = {
     "launch": "while the CPU is inside a launch call",
     "host_code": "while the CPU runs other code",
@@ -70,7 +71,7 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
         shares["sync"] = min(max(directly - saved.get("sync", 0.0), 0.0), waited.value)
         rest = waited.value - shares["sync"]
-        code = min(_after_waits(view, known).get("host_code", rest), rest)
+        code = min(pauses(view).get("host_code", rest), rest)
         for cause, share in (("host_code", code), ("launch", rest - code)):
             shares[cause] = max(shares.get(cause, 0.0), share)
     return {cause: shares.get(cause, 0.0) + saved.get(cause, 0.0) for cause in {*shares, *saved}}
@@ -191,27 +192,28 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     if why := uncapturable(view):
         text += f" {why[0].upper()}{why[1:]}."
     rule = "small_operators" if framework else "launch_overhead"
-    gain = removing(idle, AT_MOST, idle=known["idle_frac"].value)
-    yield tell(rule, title, severity(idle), text, (pause, figure), gain)
+    optimizer = _of_optimizer(view)
+    gain, first = removing(idle, AT_MOST), ""
+    if optimizer:
+        gain, first = with_others(gain, {"computation": optimizer}), FUSED
+    yield tell(rule, title, severity(idle), text, (pause, figure), gain, first=first)
 
 
-def _after_waits(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
-    """Return the share of the span, by cause, that may follow from waits.
-
-    All that the host does then, where a replay without the waits is faster. Where it refuses, what passes in gaps of
-    `PAUSE_NS` or more is taken for code of the host, which is not what a wait costs.
-    """
-    short, saved = pauses(view), checkpoint_causes(view)
-    if not saving(view, "waits"):
-        return short
-    whole = {c: known[f"idle_{c}_frac"].value - saved.get(c, 0.0) for c in CAUSES if f"idle_{c}_frac" in known}
-    return short | {cause: max(share, 0.0) for cause, share in whole.items()}
+def _of_optimizer(view: Selection) -> float:
+    """Return the share of the span that small kernels of an optimizer take, if most small kernels are of one."""
+    inside = cut(view.kernels, view.window)
+    small = inside[(inside["dur_ns"] < SHORT_NS) & ~inside["in_graph"]]
+    of_optimizer = small["family"].eq("optimizer")
+    if not len(small) or of_optimizer.mean() < SHORT_SHARE:
+        return 0.0
+    return float(small.loc[of_optimizer, "dur_ns"].sum() / span_ns(view))
 
 
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     """Return the idle time after waits that other causes do not explain; None where it is little, or told already.
 
-    A replay without the waits judges whether they hold the GPU up.
+    A replay without the waits judges whether they hold the GPU up. What the host does for `PAUSE_NS` or more is not
+    what a wait costs, also where it follows one.
     """
     idle, directly = known.get("sync_idle_frac"), known.get("idle_sync_frac")
     if idle is None or idle.value < NOTABLE or (directly is not None and directly.value >= idle.value):
@@ -221,7 +223,7 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
         return None  # what follows the waits holds the GPU up, not the waits
     inside = directly.value if directly is not None else 0.0
     if directly is not None:
-        share = min(share, max(inside - saved.get("sync", 0.0), 0.0) + sum(_after_waits(view, known).values()))
+        share = min(share, max(inside - saved.get("sync", 0.0), 0.0) + sum(pauses(view).values()))
     # Where the gaps show most of it to lie inside the waits, the system's finding on these tells it.
     if share - (inside if inside >= NOTABLE else 0.0) < NOTABLE:
         return None
@@ -245,7 +247,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     where_most = f"{int(most['count']):,} by {printable(origin, 80)}{line}"
     text = f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     evidence = (idle, known["sync_count"])
-    gain = removing(idle.value, AT_MOST, idle=known["idle_frac"].value)
+    gain = removing(idle.value, AT_MOST)
     yield tell("synchronisation", title, severity(idle.value), text, evidence, gain)
 
 

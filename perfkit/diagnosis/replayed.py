@@ -2,12 +2,14 @@
 
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
 streams, launches and waits as they are, so that it knows what else bounds it: the range lasts from what the replay
-gains to the larger of both. Nothing is sure to be gained where most of the time is warm-up. A finding whose replay
+gains to the bound. It ends higher only where idle time of other causes gets shorter in the replay too, and then names
+these causes. Nothing is sure to be gained where most of the time is warm-up. A finding whose replay
 gains under a fifth of its share is in doubt: what it names is not what holds the run up. Where the replay refuses, the
 bound stays and its reason says so. Of a run of very many kernels a stretch of steady steps is replayed that stands for
 the others (`whatif.stretch`); the reason says which, and why.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, where
+from perfkit.analysis.causes import MEMORY_CALL, is_kernel_launch, on_one_axis, started_by, where
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.whatif import Prepared, Replay
@@ -25,7 +27,7 @@ from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explain
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.timeline import STEADY, busy, detected, idle_gaps, of_steps
+from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, of_steps
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
@@ -42,6 +44,23 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
     "faster_copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
     "communication": ("communication overlapped with computation", whatif.Communication()),
+}
+# Lines of the ledger by the name of the change: what its findings claim themselves, and what else may get shorter.
+HOST = ("host_code", "data_loading", "system", "mpi")
+OTHERS = ("sync", "launch", "cuda_call", "memory", "kernel_wait", "other", "collective")
+CLAIMED: dict[str, tuple[str, ...]] = {
+    "loading": ("data_loading",),
+    "waits": ("sync", "launch", "host_code", "kernel_wait"),
+    "graphs": ("launch", "host_code", "kernel_wait"),
+    "communication": ("collective",),
+}
+FREED = {"copies": OTHERS, "faster_copies": OTHERS}  # not what the CPU does after a copy; of other changes all lines
+LINES = {"collective": "collectives"}
+# By rule: what is replayed to see what else gets shorter if a cause is gone whole, and which lines count. All that the
+# CPU does between its calls goes then, so that idle time of other code of the CPU does not count.
+AT_BEST: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "idle_host_code": (whatif.Host(0.0, pattern=""), OTHERS),
+    "idle_memory": (whatif.Calls(f"^(?:{MEMORY_CALL.pattern})"), tuple({*HOST, *OTHERS} - {"memory"})),
 }
 FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
@@ -74,7 +93,7 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
         words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
         if change:
             part = of_steps(view) if finding.gain.whole == STEADY else None
-            gain = explained(within(part or view, finding.gain, (change,), words))
+            gain = explained(within(part or view, finding.gain, (change,), words, rules()[finding.rule].change))
             if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
                 gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
             if any(why.startswith(BLOCKED) for why in finding.against):
@@ -86,6 +105,8 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
                 why = f"a simulation with {words} saves only {percent(saved)} of the time"
                 level = max(severity(saved), finding.severity, key=SEVERITIES.index)
                 finding = replace(finding, confidence="low", against=(*finding.against, why), severity=level)
+        elif finding.rule in AT_BEST:
+            finding = replace(finding, gain=explained(_at_best(view, finding.gain, finding.rule)))
         tighter.append(finding)
     return tighter
 
@@ -156,11 +177,11 @@ def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     if not changes:
         return bound
     gain = within(view, bound, tuple(changes.values()), " and ".join(changes) if len(changes) < 3 else "all changes")
-    return gain if all(named) else replace(gain, high=max(gain.high, bound.high))
+    return gain if all(named) else replace(gain, high=bound.high)
 
 
-def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str) -> Gain:
-    """Return the part of the bound that the replay leaves."""
+def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str, name: str = "") -> Gain:
+    """Return the part of the bound that the replay leaves; `name`: that of a change whose finding has the bound."""
     replay = _replayed(view, changes=changes)
     if isinstance(replay, str):
         return replace(bound, reason=f"{bound.reason}; {replay}")
@@ -199,15 +220,84 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     is_whole = all(isinstance(change, whatif.Host) for change in changes)
     if any(isinstance(change, whatif.Kernels) for change in changes):  # no kernel becomes shorter than this
         low, high = 1.0, min(high, bound.high)
-    elif not is_whole:
-        high = max(bound.high, high)
-    if slowed(view) > 1 and all(isinstance(change, whatif.Host | whatif.Copies) for change in changes):
-        gpus = busy(view)[["span_ns", "kernel_busy_ns"]].sum()  # the profiler slows down only what remains
-        high = max(high, min(1 + (high - 1) * SLOWED, float(gpus["span_ns"] / max(gpus["kernel_busy_ns"], 1))))
-        model += f"; {FASTER}"
+    else:
+        least = bound.high
+        bound = _extended(view, bound, changes, name) if high > least else bound
+        is_replayed = bound.high > least or (is_whole and high < least)
+        high = high if is_replayed else least
     most = bound.reason if low <= 1 else NONE.sub("", bound.reason)
-    most = most.partition(". ")[0] if is_whole else most  # what follows is about the bound
-    return replace(bound, low=max(1.0, low), high=max(1.0, high), reason=f"{model}; {most}")
+    most = most.partition(". ")[0] if is_whole and not bound.beyond else most  # what follows is about the bound
+    high = max(1.0, high)
+    return replace(bound, low=min(max(1.0, low), high), high=high, reason=f"{model}; {most}")
+
+
+def _extended(view: Selection, bound: Gain, changes: tuple[Change, ...], name: str) -> Gain:
+    """Return the bound with the time of other lines of the ledger that get shorter in the replay, and their names."""
+    freed = shortened(view, changes=changes)
+    if bound.share is None or not freed:
+        return bound
+    claimed = CLAIMED.get(name, ())
+    lines = FREED.get(name, (*HOST, *OTHERS))
+    freed = {line: part for line, part in freed.items() if line in lines}
+    own = {line: part for line, part in freed.items() if line in claimed}
+    if own:  # what the finding claims itself is no other time
+        most = max(own, key=lambda line: own[line])
+        freed = {**freed, **dict.fromkeys(own, 0.0), most: sum(own.values()) - bound.share}
+    return with_others(bound, freed)
+
+
+def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
+    """Return a bound with other lines of the ledger that get shorter, as shares of the time, if they matter."""
+    shorter = {line: part for line, part in freed.items() if part > 0}
+    total = sum(shorter.values())
+    if bound.share is None or total < LITTLE:
+        return bound
+    most = max(shorter.values())
+    others = [line for line, part in shorter.items() if part >= min(LITTLE, most)]
+    left = max(1 - bound.share - total, 0.0)
+    names = ", ".join(LINES.get(line, IDLE_NAMES.get(line, line.replace("_", " "))) for line in others)
+    reason = f"{bound.reason}. Other time gets shorter too, {percent(total)} in all: {names}"
+    high = max(bound.high, 1 / left if left else math.inf)
+    return replace(bound, high=high, reason=reason, beyond=tuple(others))
+
+
+def _at_best(view: Selection, gain: Gain, rule: str) -> Gain:
+    """Return the bound of a cause that no change removes, with the other time that goes with it in a replay."""
+    change, others = AT_BEST[rule]
+    replay = _replayed(view, changes=(change,))
+    if isinstance(replay, str) or not replay.low_ns:
+        return gain
+    freed = shortened(view, changes=(change,), promised=whatif.MID)
+    part = _part(view)
+    _, most = _range(replay, part if isinstance(part, Stretch) else None)
+    extended = with_others(gain, {line: freed.get(line, 0.0) for line in others})
+    return replace(extended, high=min(extended.high, most)) if most > gain.high else gain
+
+
+@kept
+def shortened(view: Selection, *, changes: tuple[Change, ...], promised: int = whatif.HIGH) -> dict[str, float]:
+    """Return which lines of the ledger get shorter in a replay, by how much of the time; empty without one.
+
+    `promised` is the view of the replay, by default the one that promises least.
+
+    These are the causes of idle time and "collective". What a change saves of a gap is shared among the causes of the
+    gap by their parts of it.
+    """
+    run = _prepared(_whole(view))
+    gaps = idle_gaps(view)
+    if isinstance(run, str) or gaps is None or gaps.empty:
+        return {}
+    keys = ["rank", "gpu", "end_ns"]
+    saved = whatif.saved(run, changes, view=promised).rename(columns={"start_ns": "end_ns"})
+    at_end = saved.groupby(keys, as_index=False)["idle_ns"].sum()
+    ended = gaps[["rank", "gpu"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
+    by_gap = ended.merge(at_end, how="left", on=keys)["idle_ns"].fillna(0).to_numpy()
+    length = gaps["dur_ns"].to_numpy()
+    part = np.minimum(by_gap, length) / length
+    total = idle_parts(gaps).mul(part, axis=0).sum().to_dict()
+    total["collective"] = saved.loc[saved["family"].eq("communication"), "dur_ns"].sum()
+    span = int(run.measured[-1]) * len(busy(view))
+    return {str(line): float(ns) / span for line, ns in total.items()}
 
 
 def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:
@@ -315,4 +405,5 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     # All together never gain less than one of them alone.
     members = [f.gain for f in found if f.gain.share]
     low, high = (max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high"))
-    return explained(replace(gain, low=low, high=high))
+    beyond = next((member.beyond for member in members if member.high == high > gain.high), ())
+    return explained(replace(gain, low=low, high=high, beyond=beyond))

@@ -33,7 +33,7 @@ from perfkit.analysis.operators import totals
 from perfkit.diagnosis import blocks
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak
-from perfkit.diagnosis.replayed import within
+from perfkit.diagnosis.replayed import with_others, within
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
@@ -335,7 +335,9 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
         text += " cuDNN computes these convolutions in the format channels_last (NHWC), and the tensors are in NCHW."
         reason = "best case: the run saves all of this time and that of normalisations, which are slow in NCHW"
     title = f"Kernels that {what} take {figure.text} of the time"
-    gain = replace(removing(with_normal if is_layout else moved, reason), share=moved)
+    gain = removing(moved, reason)
+    if is_layout:
+        gain = with_others(gain, {"normalisation": with_normal - moved})
     return tell("layout", title, severity(moved), text, (figure,), gain)
 
 

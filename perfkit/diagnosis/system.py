@@ -27,9 +27,9 @@ from perfkit.analysis.intervals import cut
 from perfkit.analysis.operators import totals
 from perfkit.diagnosis import ledger, timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
-from perfkit.diagnosis.framework import VOLTA, capability, formats
+from perfkit.diagnosis.framework import AT_MOST, VOLTA, capability, formats
 from perfkit.diagnosis.idle_owner import OWNED_CAUSES, owner_of, while_idle
-from perfkit.diagnosis.replayed import slowed
+from perfkit.diagnosis.replayed import slowed, with_others
 from perfkit.diagnosis.rules import named, rules, tell, words
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
 from perfkit.diagnosis.timeline import busy
@@ -95,7 +95,7 @@ def _idle(
         rest = idle.value - told.get("idle", 0.0)
         title = _who(view, "", rest)
         if rest >= NOTABLE:
-            yield _finding("idle", title, (idle,), f"The recording does not show the cause: {why}", rest, idle.value)
+            yield _finding("idle", title, (idle,), f"The recording does not show the cause: {why}", rest)
         return
     recurring = idle.value - sum(once.values())
     for cause, part in timeline.idle_parts(found).items():
@@ -123,13 +123,22 @@ def _idle(
                 text += f" Another finding covers {percent(covered)} of the time." if covered else ""
                 text += f" Loading kernels, which a process does once, takes {percent(loaded)}." if loaded else ""
             by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
-            is_most = len(by_range) and by_range.max() >= HALF * rows["part_ns"].sum()
+            is_most = len(by_range) > 0 and by_range.max() >= HALF * rows["part_ns"].sum()
+            place = f"range “{printable(by_range.idxmax(), 100)}”" if is_most else ""
+            because = f"the CPU {owner.subject.rstrip(',')}" if is_owned else ""
+            if place and cause == "host_code" and not is_owned:
+                because = f"the CPU ran code outside CUDA, in the {place}"
+            made = _finding(f"idle_{cause}", title, (share, idle), text, rest)
+            gain = made.gain
+            if first == PERSISTENT and "idle_data_loading_frac" in figures:  # new workers load the first batch late
+                gain = with_others(gain, {"data_loading": figures["idle_data_loading_frac"].value})
             yield replace(
-                _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value, loaded),
-                place=f"range “{printable(by_range.idxmax(), 100)}”" if is_most else "",
+                made,
+                gain=gain,
+                place=place,
                 advice={HORIZONS[0]: (first,)} if first else {},
                 owner=owner.name,
-                because=f"the CPU {owner.subject.rstrip(',')}" if is_owned else "",
+                because=because,
                 next=owner.next if str(cause) in OWNED_CAUSES else "",
             )
 
@@ -227,16 +236,11 @@ def _between_passes(view: Selection, moments: pd.DataFrame) -> NDArray[np.bool_]
     return answer
 
 
-def _finding(
-    rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float, once: float = 0.0
-) -> Finding:
-    most = evidence[0].value - once  # of the whole cause, also where another finding tells a part
-    saved = f"the {percent(most)} with this cause" if most > share else "this time"
-    reason = f"best case: the run saves all of {saved}; worst case: none, because the GPU then waits for something else"
-    reason += "" if rules()[rule].change else NOT_REPLAYED
+def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float) -> Finding:
+    """Return the finding on this share of the time, which a cause keeps the GPU idle."""
+    reason = AT_MOST if rules()[rule].change else f"{AT_MOST}{NOT_REPLAYED}"
     level = "low" if rule == "idle_edge" else severity(share)
-    gain = removing(most, reason, idle=idle)
-    return tell(rule, title, level, text, evidence, replace(gain, share=share))
+    return tell(rule, title, level, text, evidence, removing(share, reason))
 
 
 def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Finding]:

@@ -18,12 +18,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import is_sync, migrated, started_by, where
+from perfkit.analysis.causes import THREAD, covered_by, is_sync, migrated, on_one_axis, started_by, where
 from perfkit.analysis.gaps import GAPS
 from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge, subtract, total, union
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.replayed import PAUSE_NS
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, on_gpus, span_ns, unrecorded
@@ -33,6 +33,9 @@ from perfkit.selection import Selection
 NOTABLE, MOST_BYTES = 0.1, 0.5
 FEWEST_SMALL = 100  # copies from which on small ones are many (convention)
 OUTLASTS = 2.0  # times the computation; copies that last longer alone cannot be hidden, only be made fewer
+LITTLE = 0.01  # of the time
+# Idle time before a copy that is gone with it.
+OF_COPIES = ("sync", "launch", "cuda_call", "host_code", "kernel_wait", "other")
 SAME = 0.9  # of the bytes of the other direction, so that the same data may go there and back (convention)
 STAY = "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move each way"
 FASTER = "best case: the run saves all of this time: the copies become faster, or run at the same time as kernels"
@@ -114,7 +117,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
         parts = breakdown(view)
         title = f"Copies hold up the GPU {on_gpus(rest, parts, parts['exposed_copy_ns'] / parts['span_ns'])}"
-        gain = _overlapped(rest, known)
+        gain = removing(rest, _hiding(rest, known))
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
         yield tell("exposed_copy", title, level, text, (whole,), gain)
@@ -144,14 +147,16 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
         most = str(rows.groupby("direction", observed=True)["bytes"].sum().idxmax()).lower()
         rates = (known[i] for i in (f"{most}_bytes_per_s",) if i in known)
         return _bound((figure, computing, *rates), text, told)
-    gain = _overlapped(share, known) if kind in ("serial", "synchronous") else removing(share, FASTER)
+    gain = removing(share, _hiding(share, known) if kind in ("serial", "synchronous") else FASTER)
     ways = rows.groupby("direction", observed=True)["bytes"].sum()
     there_and_back = share >= NOTABLE and len(ways) == 2 and ways.min() >= SAME * ways.max()
-    waited = _before(view, moved(view).loc[kinds(view).index]) / span_ns(view) if there_and_back else 0.0
+    how = "data that stay on the GPU save" if there_and_back else "merged copies save"
+    gone = moved(view).loc[kinds(view).index] if there_and_back else rows
+    waited = _before(view, gone) if there_and_back or kind == "small" else {}
     if waited:  # their calls go with them
-        reason = f"{FASTER}; data that stay on the GPU save the idle time before them, too"
-        reason += f" ({percent(waited)} of the time)"
-        gain = replace(removing(min(share + waited, 1.0), reason), share=share)
+        before = sum(waited.values())
+        reason = f"{FASTER}; {how} the idle time before them, too ({percent(before)} of the time)"
+        gain = replace(removing(min(share + before, 1.0), reason), share=share, beyond=tuple(waited))
     first = STAY if there_and_back else ""
     return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain, first=first)
 
@@ -170,9 +175,11 @@ def _small(view: Selection, share: float) -> Finding:
     text = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}, {bytes_of_one} in the median. They run for "
     text += f"{alone.text} of the time while no kernel runs."
     text += f" Between them the GPU is idle {idle.text} of the time: each copy is a call of its own." if between else ""
-    waited = _before(view, rows) / span_ns(view)
+    before = _before(view, rows)
+    waited = sum(before.values())
     reason = f"{FASTER}; merged copies save the idle time before them, too ({percent(waited)} of the time)"
     gain = removing(min(share + max(waited, between), 1.0), reason if waited else FASTER)
+    gain = replace(gain, beyond=tuple(before) if waited > between else ())
     own = busy(view)["span_ns"]
     gaps = small_gaps(view).groupby(["rank", "gpu"])["dur_ns"].sum()
     keys = pd.MultiIndex.from_frame(busy(view)[["rank", "gpu"]])
@@ -181,14 +188,35 @@ def _small(view: Selection, share: float) -> Finding:
     return tell("copies_small", title, severity(cost), text, evidence, replace(gain, share=cost))
 
 
-def _before(view: Selection, rows: pd.DataFrame) -> int:
-    """Return the idle time of the GPUs that one of these copies ends, ns; 0 where the causes of gaps are unknown."""
+def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
+    """Return the idle time that one of these copies ends, by cause, as shares of the span; nothing of unknown causes.
+
+    What the CPU does for `PAUSE_NS` or more is no cost of a copy, unless operators are recorded and the CPU is in no
+    range that lies in the gap: it then allocates or releases the memory of the copies.
+    """
     gaps, keys = idle_gaps(view), ["rank", "gpu", "end_ns"]
-    if gaps is None:
-        return 0
-    ended = gaps[["rank", "gpu", "dur_ns"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
+    if gaps is None or gaps.empty:
+        return {}
+    ends_at = gaps[["rank", "gpu"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
     starts = rows.rename(columns={"start_ns": "end_ns"})[keys].drop_duplicates()
-    return int(ended.merge(starts, on=keys)["dur_ns"].sum())
+    is_ended = ends_at.merge(starts, how="left", on=keys, indicator=True)["_merge"].eq("both").to_numpy()
+    gaps = gaps[is_ended]
+    parts = idle_parts(gaps)
+    code = parts["host_code"].to_numpy()
+    is_known = len(view.framework.ops) > 0
+    alone = np.maximum(code - _in_own_ranges(view, gaps), 0) if is_known else np.zeros_like(code)
+    parts["host_code"] = np.where(code < PAUSE_NS, code, alone)
+    shares = parts[list(OF_COPIES)].sum() / span_ns(view)
+    return {str(cause): float(share) for cause, share in shares.items() if share} if shares.sum() >= LITTLE else {}
+
+
+def _in_own_ranges(view: Selection, gaps: pd.DataFrame) -> Int:
+    """Return how much of each gap lies in ranges of its thread that begin and end in a gap, ns."""
+    (start, end), (first, last) = on_one_axis([view.ranges, gaps], ["rank"])
+    order = np.argsort(first, kind="stable")
+    place = np.searchsorted(first[order], start, side="right") - 1
+    inside = (place >= 0) & (end <= np.append(last[order], 0)[place])
+    return covered_by(gaps, view.ranges[inside], THREAD)
 
 
 @kept
@@ -231,17 +259,20 @@ def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
     return tell("copies_bound", title, severity(alone.value), text, evidence, removing(alone.value, reason))
 
 
-def _overlapped(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> Gain:
-    """Return the gain of hiding this share of the time behind the computation, which can hide no more than it lasts.
+def _hiding(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> str:
+    """Return what may become of work that takes this share of the time, in which nothing is computed.
 
-    For the share `hiding` of the time the computation hides such work already.
+    The computation can hide no more than it lasts; for the share `hiding` of the time it hides such work already.
     """
-    computing = max(known["computation_frac"].value - hiding, 0.0) if "computation_frac" in known else share
-    hidden = min(share, computing)
-    alone = " and hides no communication yet" if hiding else ""
-    less = "" if hidden == share else f", as long as the GPU computes{alone} ({percent(computing)} of the time)"
-    less += "; faster or less traffic can save more" if less else ""
-    return replace(removing(hidden, f"best case: computation hides this time{less}"), share=share)
+    reason = "best case: the run saves all of this time"
+    if "computation_frac" not in known:
+        return reason
+    free = max(known["computation_frac"].value - hiding, 0.0)
+    if free >= share:
+        return f"{reason}, because computation hides it"
+    idle = " and hides no communication yet" if hiding else ""
+    limit = f"the GPU computes{idle} for {percent(free)} of the time, and can hide no more"
+    return f"{reason}, because less is moved, or faster: {limit}"
 
 
 def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -257,7 +288,7 @@ def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iter
     if saving:
         text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile (see that finding)."
     hidden = known["overlap_frac"].value if "overlap_frac" in known else 0.0
-    gain = _overlapped(rest, known, hiding=whole.value * hidden / (1 - hidden))
+    gain = removing(rest, _hiding(rest, known, hiding=whole.value * hidden / (1 - hidden)))
     several = f", on average over {count} GPUs" if (count := len(busy(view))) > 1 else ""
     title = f"Exposed communication takes {percent(rest)} of the time{several}"
     evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)

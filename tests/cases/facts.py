@@ -23,10 +23,6 @@ RANDOMNESS = 0.03  # of a true gain: two runs of one program on the machine diff
 HARDLY = 1.01  # a gain below is no gain
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) %")
 FACTOR = re.compile(r"(\d+(?:\.\d+)?)(?:x| times)")
-# What a reason must name that lets a gain go beyond the share of its own finding.
-LINES = ("launch", "synchroni", "loading", "copies", "copy", "communication", "collective", "mpi", "memory", "input")
-LINES += ("outside cuda", "host code", "operating system", "computation", "wait for the kernel", "idle time before")
-BEYOND = re.compile(r"(?:shorter|disappear|too\b)")
 
 
 def named(text: str, words: Iterable[str]) -> list[str]:
@@ -287,6 +283,31 @@ def gain_of(*words: str, most: Value, least: Value = 1.0) -> Test:
     return test
 
 
+def gain_within_share(*words: str) -> Test:
+    """Each finding with one of these words in its title gains no more than 1 / (1 - share), whatever its reason."""
+
+    def test(judgement: Judgement) -> str:
+        about = [finding for finding in judgement.findings if named(finding.title, words)]
+        if not about:
+            return f"no finding of {spoken(words)}: {judgement.error}"
+        wrong = [finding for finding in about if finding.gain.high * (1 - (finding.gain.share or 0)) > 1 + ROUNDING]
+        return f"{wrong[0].title}: up to {wrong[0].gain.high:.3f}x" if wrong else ""
+
+    return test
+
+
+def gain_beyond(word: str, line: str) -> Test:
+    """The finding with this word in its title names a line of the ledger that gets shorter too."""
+
+    def test(judgement: Judgement) -> str:
+        about = [finding for finding in judgement.findings if named(finding.title, [word])]
+        if not about:
+            return f"no finding of {word!r}: {judgement.error}"
+        return "" if line in about[0].gain.beyond else f"{about[0].title}: beyond its share {about[0].gain.beyond}"
+
+    return test
+
+
 def gains_at_most(most: float) -> Test:
     """No finding promises more than this factor."""
 
@@ -300,7 +321,7 @@ def gains_at_most(most: float) -> Test:
 
 
 def bounds_follow_from_shares(judgement: Judgement) -> str:
-    """No gain exceeds 1 / (1 - share), unless its reason names other lines of the time that get shorter, too."""
+    """No gain exceeds 1 / (1 - share), unless it names other lines of the ledger that get shorter, too."""
     if judgement.error:
         return judgement.error
     for finding in judgement.findings:
@@ -308,15 +329,9 @@ def bounds_follow_from_shares(judgement: Judgement) -> str:
         if gain.share is None or not gain.is_known:
             continue
         bound = 1 / (1 - gain.share) if gain.share < 1 else math.inf
-        if gain.high > bound + ROUNDING and not names_other_lines(gain.reason):
+        if gain.high > bound + ROUNDING and not gain.beyond:
             return f"{finding.title}: up to {gain.high:.3f}x, by its share up to {bound:.3f}x"
     return ""
-
-
-def names_other_lines(reason: str) -> bool:
-    """Whether a sentence says that something gets shorter too, and which line of the time that is."""
-    sentences = re.split(r"[.;](?:\s|$)", reason.lower())
-    return any(BEYOND.search(sentence) and named(sentence, LINES) for sentence in sentences)
 
 
 def _leading_gain(judgement: Judgement) -> str:

@@ -6,7 +6,6 @@ import pytest
 from cases import programs
 from cases.facts import (
     first_says,
-    gain_covers_truth,
     no_title_says,
     not_advised_first,
     told,
@@ -28,18 +27,10 @@ CASES = (
         "h1",
         AFTER_A_WAIT,
         (
-            Fact("the verdict is the pause", verdict_says(*PAUSE), wrong_today="The A100 was idle 50.2 % of the time"),
-            Fact(
-                "the wait before it is no cause",
-                verdict_omits("waited for the gpu"),
-                wrong_today="The A100 was idle 50.2 % of the time",
-            ),
-            Fact(
-                "to remove .item() does not come first",
-                not_advised_first(".item()"),
-                wrong_today="Remove .item(), .cpu() and print of GPU values from the step",
-            ),
-            Fact("the gain is that of the pause", gain_covers_truth),
+            Fact("the verdict is the pause", verdict_says(*PAUSE)),
+            Fact("the wait before it is no cause", verdict_omits("waited for the gpu")),
+            Fact("to remove .item() does not come first", not_advised_first(".item()")),
+            Fact("the three pauses are told", told("pause 3 times")),
         ),
     ),
     Case("h1 twin", AFTER_A_WAIT.twin, (Fact("waits for a busy GPU cost nothing", no_title_says("waits of the cpu")),)),
@@ -48,23 +39,15 @@ CASES = (
         AFTER_A_COPY,
         (
             Fact("the verdict is the pause", verdict_says(*PAUSE)),
-            Fact("the gain is that of the pause", gain_covers_truth),
+            Fact("the three pauses are told", told("pause 3 times")),
         ),
     ),
     Case(
         "h2",
         HIDDEN,
         (
-            Fact(
-                "the GPU waits for no data",
-                no_title_says("data", "load", "input"),
-                wrong_today="Each step waits 93.4 % of its time for data",
-            ),
-            Fact(
-                "the verdict is the kernels",
-                verdict_says("computes"),
-                wrong_today="The A100 was idle 0.57 % of the time because each step waited for its data.",
-            ),
+            Fact("the GPU waits for no data", no_title_says("data", "load", "input")),
+            Fact("the verdict is the kernels", verdict_says("computes")),
         ),
     ),
     Case(
@@ -79,16 +62,8 @@ CASES = (
         "h3",
         ON_THE_CPU,
         (
-            Fact(
-                "the verdict is the optimizer",
-                verdict_says("optimizer"),
-                wrong_today="Synchronous copies hold up the GPU 26.8 % of the time.",
-            ),
-            Fact(
-                "the copies are not the verdict",
-                verdict_omits("synchronous copies hold up"),
-                wrong_today="Synchronous copies hold up the GPU 26.8 % of the time.",
-            ),
+            Fact("the verdict is the optimizer", verdict_says("optimizer")),
+            Fact("the copies are not the verdict", verdict_omits("synchronous copies hold up")),
             Fact("the optimizer's range is told", told("optimizer.step#adamw.step")),
         ),
     ),

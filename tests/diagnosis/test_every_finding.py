@@ -178,7 +178,7 @@ def test_every_finding_is_complete(rule: str, profiles: Path, tmp_path: Path) ->
 
 def test_what_is_not_replayed_says_so() -> None:
     view = perfkit.select(run(planted("launch overhead")))
-    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5, 0.5)
+    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert of_code.gain.reason.endswith("not replayed, since nothing recorded says how much of it could go")
-    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5, 0.5)
+    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert "not replayed" not in of_loading.gain.reason

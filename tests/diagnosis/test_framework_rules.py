@@ -50,7 +50,8 @@ def test_input_is_told_once() -> None:
     """Where the gaps show their cause the system tells it; without CUDA calls the wait of the steps does.
 
     The GPU is idle from 100 i to 100 i + 40 ms of steps 0 to 4, in step 0 before its first kernel: 200 of 500 ms.
-    Where no GPU was recorded the gain is of the steps' time, 1 / (1 - 0.4), and no share of the run's.
+    Where no GPU was recorded the gain is of the steps' time, 1 / (1 - 0.4), and no share of the run's. Where the GPU
+    works meanwhile nothing waits.
     """
     frames = {name: getattr(traces.waiting_for_input(), name.lower()) for name in ("KERNELS", "OPS", "RANGES")}
     waiting = told(traces.of_tables(**frames))["input"]
@@ -61,8 +62,7 @@ def test_input_is_told_once() -> None:
     assert ("high", None, pytest.approx(1 / 0.6)) == (waiting.severity, waiting.gain.share, waiting.gain.high)
     loader = (op(traces.LOADER, i * 100 * MS + 10 * US, i * 100 * MS + 50 * MS) for i in range(5))
     busy = products(5, 100 * MS, 99 * MS, start=10 * US)
-    waiting = told(run(*busy, ranges=ranges(*traces.steps(), *loader)))["input"]
-    assert ("low", 0.0) == (waiting.severity, waiting.gain.share)
+    assert "input" not in told(run(*busy, ranges=ranges(*traces.steps(), *loader)))
 
 
 def test_synchronisation_names_who_waits() -> None:

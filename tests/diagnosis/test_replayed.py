@@ -45,10 +45,36 @@ def test_the_replay_narrows_the_bound_at_both_ends(monkeypatch: pytest.MonkeyPat
     warm_up = "99.4 % of this time lies in warm-up steps"  # the program pays it once, however long it runs
     found = replayed_as(monkeypatch, REPLAY, "idle_launch", 4.0, warm_up).gain
     assert (1.0, 4.0, True) == (found.low, found.high, found.reason.endswith("bound; warm-up happens once"))
-    # What a wait costs is more than the gap that begins with it: launches after it cannot run ahead. The adversary's
-    # case waits_in_step gains 1.41 by its own machine and by the replay, and 1.25 by the bound.
-    assert 1000 / (500 * (1 - LIMIT)) == replayed_as(monkeypatch, REPLAY, "idle_sync", 1.5).gain.high
     assert 4.0 == replayed_as(monkeypatch, REPLAY, "idle_sync", 4.0).gain.high
+
+
+def test_a_gain_ends_at_its_bound_where_nothing_else_gets_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = replayed_as(monkeypatch, REPLAY, "idle_sync", 1.5).gain
+    assert (1.5, ()) == (found.high, found.beyond)
+
+
+def test_a_gain_goes_beyond_its_share_with_the_lines_that_get_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a wait costs is more than the gap that begins with it: launches after it cannot run ahead.
+
+    The adversary's case waits_in_step gains 1.41 by its own machine and by the replay, and 1.25 by the bound. Here the
+    replay frees 0.7 of the time, and the finding claims 0.5 of it: 0.2 of the CPU's code go too.
+    """
+    freed = {"sync": 0.3, "host_code": 0.4, "edge": 0.0}
+    monkeypatch.setattr(replayed, "shortened", lambda view, changes: freed)
+    found = replayed_as(monkeypatch, REPLAY, "idle_sync", 2.0).gain
+    assert (1000 / (500 * (1 - LIMIT)), ("host_code",)) == (found.high, found.beyond)
+
+
+def test_lines_that_get_shorter_raise_a_bound_together() -> None:
+    """A half of the time, and a fifth and 0.005 of it besides: 1 / (1 - 0.705)."""
+    bound = Gain(1.0, 2.0, "bound", 0.5)
+    gain = replayed.with_others(bound, {"launch": 0.2, "sync": 0.005, "other": -0.1})
+    assert (1 / 0.295, ("launch",)) == (pytest.approx(gain.high), gain.beyond)
+    assert bound == replayed.with_others(bound, {"sync": 0.005})
 
 
 def test_what_the_replay_does_not_confirm_is_doubted_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:

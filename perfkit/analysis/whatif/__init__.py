@@ -1,9 +1,9 @@
 """How long would a run take if something in it were changed?
 
 `replay` answers with the span of the run under changes, as a range, or refuses; `prepared` and `changed` are its two
-parts, for several answers about one run. `stretch` chooses the steps that stand for a run too long to be replayed
-whole, `around` the rows that a replay of a window looks at. Tables may be empty; one that is not what its name says
-raises SchemaError.
+parts, for several answers about one run, and `saved` says where the changes save time. `stretch` chooses the steps that
+stand for a run too long to be replayed whole, `around` the rows that a replay of a window looks at. Tables may be
+empty; one that is not what its name says raises SchemaError.
 
 The program is what its threads called, with the CPU's work between the calls, and the operations that the calls
 started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits for
@@ -39,8 +39,9 @@ import pandas as pd
 
 from perfkit.analysis.causes import determinable
 from perfkit.analysis.host import recorded as graphs_recorded
-from perfkit.analysis.intervals import Int, Window
+from perfkit.analysis.intervals import Axis, Int, Window
 from perfkit.analysis.whatif.changes import (
+    Calls,
     Change,
     Communication,
     Copies,
@@ -131,8 +132,9 @@ class Replay:
     touched: tuple[int, ...]
 
 
-__all__ = ["LIMIT_FRAC", "Change", "Communication", "Copies", "Host", "Kernels", "Launches", "Prepared", "Replay"]
-__all__ += ["Stretch", "Synchronisations", "around", "changed", "prepared", "replay", "stretch"]
+__all__ = ["HIGH", "LIMIT_FRAC", "MID", "Calls", "Change", "Communication", "Copies", "Host", "Kernels", "Launches"]
+__all__ += ["Prepared", "Replay", "Stretch", "Synchronisations", "around", "changed", "prepared", "replay", "saved"]
+__all__ += ["stretch"]
 
 
 def replay(
@@ -204,6 +206,43 @@ def changed(run: Prepared, changes: Sequence[Change] = ()) -> Replay:
         {"rank": np.unique(program.ops.rank).astype("int32"), **dict(zip(_SPANS, rows[:, :-1], strict=True))}
     )
     return Replay(ranks, **dict(zip(_SPANS, rows[:, -1].tolist(), strict=True)), touched=touched)
+
+
+def saved(run: Prepared, changes: Sequence[Change], *, view: int = HIGH) -> pd.DataFrame:
+    """Return by how much all changes made at once shorten each operation, and the idle time of its device before it.
+
+    A row per operation: `rank`, `gpu` and `start_ns` as recorded, `family` of a kernel, missing for a copy; `idle_ns`
+    and `dur_ns` int64: what is saved, negative where more time passes, 0 for operations that are gone. Both replays
+    have the `view`, by default the one that promises least.
+    """
+    plan = copy.deepcopy(run.plan)
+    for change in changes:
+        altered(plan, change, run.tables)
+    stays = plan.moved != GONE
+    before, after = timed(run.plan, view), timed(plan, view)
+    idle = _idle_before(run.plan, before) - _idle_before(plan, after)
+    lasted = (before[1] - before[0]) - (after[1] - after[0])
+    columns = ["rank", "gpu", "start_ns"]
+    rows = [run.tables.kernels[[*columns, "family"]], run.tables.copies[columns]]
+    place = pd.concat(rows, ignore_index=True).take(run.program.ops.row)
+    return place.assign(idle_ns=idle * stays, dur_ns=lasted * stays).reset_index(drop=True)
+
+
+def _idle_before(plan: Plan, times: tuple[Int, Int]) -> Int:
+    """Return how long the device of each operation does nothing until it starts, ns."""
+    start, end = times
+    device = plan.program.ops.device
+    there = np.flatnonzero(plan.moved != GONE)
+    axis = Axis.over(1 + int(device.max(initial=0)), start, end)
+    begin = axis.at(device[there], start[there])
+    finish = axis.at(device[there], end[there])
+    order = np.argsort(begin, kind="stable")
+    reached = np.maximum.accumulate(finish[order])
+    follows = np.diff(device[there[order]]) == 0
+    idle = np.maximum(begin[order][1:] - reached[:-1], 0)
+    waited = np.zeros(len(start), np.int64)
+    waited[there[order[1:]]] = np.where(follows, idle, 0)
+    return waited
 
 
 def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:

@@ -121,13 +121,20 @@ class Synchronisations(_Checked):
 
 
 @dataclass(frozen=True)
+class Calls(_Checked):
+    """Calls whose name matches, launches excepted, take no time and wait for nothing."""
+
+    pattern: str = ""
+
+
+@dataclass(frozen=True)
 class Communication(_Checked):
     """Communication x factor runs on a stream of its own, after what it communicates; no kernel waits for it."""
 
     factor: float = 1.0
 
 
-Change = Kernels | Copies | Launches | Host | Synchronisations | Communication
+Change = Kernels | Copies | Launches | Host | Synchronisations | Calls | Communication
 
 
 class Tables(NamedTuple):
@@ -155,16 +162,22 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
         return alter_launches(plan, change, _matching(plan, tables, change.pattern))
     if isinstance(change, Host):
         return _alter_host(plan, change, tables)
-    if isinstance(change, Synchronisations):
-        calls, waits = plan.program.calls, plan.host_waits
-        chosen = where(tables.api_calls["name"], re.compile(change.pattern).search)[calls.row]
-        chosen &= calls.kind >= program.EVENT_SYNC
-        plan.cost[chosen] = 0
-        plan.host_waits = waits.only(~chosen[waits.call])
-        return int(chosen.sum())
+    if isinstance(change, Synchronisations | Calls):
+        return _drop_calls(plan, change, tables)
     chosen = _of_rows(plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy())
     _scale(plan, chosen, change.factor)
     plan.moved[chosen] = SENT
+    return int(chosen.sum())
+
+
+def _drop_calls(plan: Plan, change: Synchronisations | Calls, tables: Tables) -> int:
+    """Let calls by name take no time and wait for nothing: synchronisations, or all calls but launches."""
+    calls, waits = plan.program.calls, plan.host_waits
+    chosen = where(tables.api_calls["name"], re.compile(change.pattern).search)[calls.row]
+    waiting = calls.kind >= program.EVENT_SYNC
+    chosen &= waiting if isinstance(change, Synchronisations) else calls.kind != program.LAUNCH
+    plan.cost[chosen] = 0
+    plan.host_waits = waits.only(~chosen[waits.call])
     return int(chosen.sum())
 
 

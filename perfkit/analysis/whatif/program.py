@@ -14,7 +14,8 @@ is the CPU's work. An operation is *released* by its call when that has begun an
 its stream when the predecessor has ended and the distance between two operations has passed. The typical latency of a
 kind (call and sort of operation) is the median over calls that found the stream empty; where the stream was empty when
 the call returned and the call was longer, it is the time in the call. The typical distance is the median on the device
-over operations whose stream released them last. Both are 0 where nothing shows them.
+over operations whose stream released them last. Where nothing shows them the latency is 0, and the distance
+`USUAL_GAP_NS`.
 
 What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*: something
 not recorded held the operation up. The first operation of a stream starts as it did, and so, after its predecessor,
@@ -108,6 +109,9 @@ class Handovers(NamedTuple):
 LOW, MID, HIGH = VIEWS = (0, 1, 2)
 SLACK_NS = KERNEL_WAIT_NS  # what HTA counts as the GPU's own delay
 NONE = -(2**60)  # the lag of a dependence that does not hold
+# Between two queued kernels at least: in seven captures of A100, H100 and H200 a tenth of these distances is below
+# 1.0 to 1.4 µs, and their medians are 1.4 to 2.0 µs, under a profiler.
+USUAL_GAP_NS = 1_000
 QUEUE = 1000  # of the 1,022 to 1,024 that HTA sees in a full queue
 _LOOK_BACK = 8
 
@@ -260,8 +264,10 @@ def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
     slow = np.where(blocking, ended <= called, ended <= returned)
     launch = np.minimum(offset, np.where(slow, np.maximum(usual, returned - called), usual))
     queued = ~has_call | (ended >= called + launch)
-    least_gap, usual_gap = _of_kind(gap, ops.device, queued & has_before & (gap <= SLACK_NS))
-    space = np.minimum(gap, usual_gap)
+    behind = queued & has_before & (gap <= SLACK_NS)
+    least_gap, usual_gap = _of_kind(gap, ops.device, behind)
+    is_seen = np.isin(ops.device, ops.device[behind])
+    space = np.minimum(gap, np.where(is_seen, usual_gap, USUAL_GAP_NS))
     released = np.where(has_call, np.maximum(called + launch, ended + space), ops.start)
     staged = blocking & has_before
     own = (ops.start - released <= SLACK_NS) | ~has_before | staged

@@ -15,8 +15,8 @@ from real import WITH_KERNELS
 
 import perfkit
 from perfkit.analysis import steps
-from perfkit.analysis.whatif import Chains, Replay, changed, inside, prepared, replay, runs
-from perfkit.analysis.whatif.changes import Change, Copies, Host, Kernels, Synchronisations
+from perfkit.analysis.whatif import Chains, Replay, changed, inside, prepared, replay, runs, saved
+from perfkit.analysis.whatif.changes import Calls, Change, Copies, Host, Kernels, Synchronisations
 from perfkit.analysis.whatif.program import NONE, recorded
 from perfkit.analysis.whatif.replay import Edges, around, meetings, moments, stretch
 from perfkit.errors import PerfkitError, SchemaError
@@ -66,6 +66,27 @@ def test_changed_by_hand(changes: tuple[Change, ...], expected_us: int) -> None:
     run = prepared(WORK, COPIES.empty(), CALLS)
     changed(run, [Kernels(3), Synchronisations()])  # leaves what is asked next as it is
     assert spans(found) == spans(changed(run, changes))
+
+
+def test_calls_by_name_may_go_but_launches_stay() -> None:
+    """As without synchronisations; a launch stays where it is."""
+    assert 164 == spans(replay(WORK, COPIES.empty(), CALLS, changes=[Calls("Synchronize")]))[2]
+    assert (0,) == replay(WORK, COPIES.empty(), CALLS, changes=[Calls("Launch")]).touched
+
+
+def test_what_a_change_saves_lies_before_the_operation_that_starts_earlier() -> None:
+    """Without the wait c starts 2 us behind b, not 28."""
+    found = saved(prepared(WORK, COPIES.empty(), CALLS), [Synchronisations()])
+    assert [0, 0, 26 * US] == found["idle_ns"].tolist()
+    assert [0, 0, 0] == found["dur_ns"].tolist()
+
+
+def test_kernels_that_were_never_queued_are_a_usual_gap_apart() -> None:
+    """Each kernel of 100 us is waited for. Without the waits they run one after another, 1 us apart."""
+    work = kernels(us(10, 110, 1, name="a"), us(140, 240, 2, name="b"), us(270, 370, 3, name="c"))
+    wait = {"name": "cudaStreamSynchronize"}
+    calls = api_calls(us(0, 5, 1), us(6, 112, **wait), us(130, 135, 2), us(136, 242, **wait), us(260, 265, 3))
+    assert 302 == spans(replay(work, COPIES.empty(), calls, changes=[Synchronisations()]))[2]
 
 
 def test_each_change_tells_how_many_kernels_or_calls_it_concerns() -> None:
