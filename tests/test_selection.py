@@ -136,9 +136,7 @@ def test_a_window_lies_inside_of_a_capture() -> None:
 
 @pytest.mark.parametrize("window", [(45, 100), (50, 60)])
 def test_a_window_after_all_work_of_the_gpus_is_refused(window: tuple[int, int]) -> None:
-    with pytest.raises(
-        PerfkitError, match=r"GPUs starts at 0 s, the last one ends at 4\.5e-08 s"
-    ):
+    with pytest.raises(PerfkitError, match=r"GPUs starts at 0 s, the last one ends at 4\.5e-08 s"):
         perfkit.select(_run(), window=window)
 
 

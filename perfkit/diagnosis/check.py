@@ -236,9 +236,7 @@ def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str
     return ERROR, f"cannot tell: {ends}, pass and fail are possible; record more steps, or {SEVERAL} repeats of each"
 
 
-def _limited(
-    found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_baseline: bool
-) -> Iterator[Verdict]:
+def _limited(found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_baseline: bool) -> Iterator[Verdict]:
     """Yield the verdict on each figure whose largest ("max") or smallest ("min") value the budget limits."""
     rows = {row["id"]: row for row in _records(found.figures)}
     for name, own in budget.figures.items():

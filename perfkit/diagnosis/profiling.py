@@ -29,11 +29,7 @@ def messages(view: Selection) -> Iterator[Doubt]:
     told = of_ranks(view, "DIAGNOSTICS")
     if told.empty:
         return
-    worked = {
-        int(process)
-        for name in ("KERNELS", "COPIES")
-        for process in of_ranks(view, name)["process"].unique()
-    }
+    worked = {int(process) for name in ("KERNELS", "COPIES") for process in of_ranks(view, name)["process"].unique()}
     for text, rows in told.groupby("text", sort=False):
         known = next((of for of in _known_messages() if re.search(of["pattern"], str(text))), None)
         is_of_gpu = bool(known and known.get("gpu"))

@@ -52,9 +52,7 @@ CAPPED = 0.8  # of the limit; a GPU that is at its own limit draws more
 HELD = 0.1  # of the memory that the fullest GPU of the rank has in use
 
 
-def ledger(
-    samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None
-) -> pd.DataFrame:
+def ledger(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how long each GPU was in each state; a GPU without a reading of its utilisation has no row.
 
     `samples` is SAMPLES; `devices` is DEVICES, whose data sheet gives the power limit where none was recorded. Counters
@@ -65,9 +63,7 @@ def ledger(
     power over the limit in this state, NaN where not recorded.
     """
     parts = _parts(samples, devices, window)
-    weighted = parts.assign(
-        clock=parts["clock_frac"] * parts["ns"], power=parts["power_frac"] * parts["ns"]
-    )
+    weighted = parts.assign(clock=parts["clock_frac"] * parts["ns"], power=parts["power_frac"] * parts["ns"])
     by = weighted.groupby([*DEVICE, "state"], observed=True)
     table = by[["ns"]].sum()
     for name, column in (("clock_frac", "clock"), ("power_frac", "power")):
@@ -91,14 +87,11 @@ def _parts(samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None) 
     share = np.where(inside, np.clip(found.value, 0, 1), 0)
     running_ns = np.rint(share * found.hold).astype(np.int64)
     columns = {
-        "clock_frac": _recorded(samples, found, "sm_clock_hz")
-        / _recorded(samples, found, "sm_max_clock_hz"),
+        "clock_frac": _recorded(samples, found, "sm_clock_hz") / _recorded(samples, found, "sm_max_clock_hz"),
         "power_frac": _recorded(samples, found, "power_w") / _limit(samples, devices, found),
     }
     frame = place.assign(**columns)
-    running = frame.assign(
-        state=_while_running(samples, found, columns["power_frac"]), ns=running_ns
-    )
+    running = frame.assign(state=_while_running(samples, found, columns["power_frac"]), ns=running_ns)
     between = np.where(row < first, "not started", np.where(row > last, "ended", "idle"))
     rest = frame.assign(state=between, ns=found.hold - running_ns)
     rest["state"] = _without_work(samples, found, running, rest)
@@ -145,9 +138,7 @@ def _limit(samples: pd.DataFrame, devices: pd.DataFrame, found: Readings) -> Flo
         (device["rank"], device["gpu"]): getattr(hardware.peaks(str(device["name"])), "tdp_w", None)
         for device in DEVICES.check(devices).to_dict("records")
     }
-    of_series = [
-        sheets.get((rank, gpu)) for rank, gpu in found.series[DEVICE].itertuples(index=False)
-    ]
+    of_series = [sheets.get((rank, gpu)) for rank, gpu in found.series[DEVICE].itertuples(index=False)]
     rated = np.array(of_series, dtype=np.float64)[found.row_series]
     return np.where(np.isnan(recorded), rated, recorded)
 
@@ -173,17 +164,13 @@ def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
     return np.asarray(np.any([value > 0 for value in values], axis=0), bool)
 
 
-def _without_work(
-    samples: pd.DataFrame, found: Readings, running: pd.DataFrame, rest: pd.DataFrame
-) -> pd.Series:
+def _without_work(samples: pd.DataFrame, found: Readings, running: pd.DataFrame, rest: pd.DataFrame) -> pd.Series:
     """Return the states of the time without a kernel, for GPUs that never work too.
 
     Such a GPU is unused beside another one of its rank that works. It is idle if it has a part in the work: a program
     holds memory there, or where the memory is not known another GPU waits.
     """
-    works = pd.Series(
-        _of_each(np.maximum, found, (found.value >= HARDLY).astype(np.int64)) > 0, rest.index
-    )
+    works = pd.Series(_of_each(np.maximum, found, (found.value >= HARDLY).astype(np.int64)) > 0, rest.index)
     by_rank = works.groupby(rest["rank"]).transform("any")
     waits = running["state"].eq("little power").groupby(rest["rank"]).transform("any")
     held = _held(samples, rest)

@@ -20,9 +20,7 @@ def spent(*logs: pd.DataFrame, **options: object) -> dict[tuple[int, str], int]:
 
 
 def test_a_reading_is_work_for_its_share_of_the_time() -> None:
-    assert {(0, "working"): 2500, (0, "idle"): 1500} == spent(
-        samples(gpu_busy_frac=[1.0, 0.0, 0.5, 1.0])
-    )
+    assert {(0, "working"): 2500, (0, "idle"): 1500} == spent(samples(gpu_busy_frac=[1.0, 0.0, 0.5, 1.0]))
 
 
 def test_before_the_first_and_after_the_last_work_a_gpu_is_not_idle() -> None:
@@ -53,9 +51,7 @@ def test_a_gpu_that_another_one_waits_for_is_idle_and_not_unused() -> None:
 
 
 def test_little_power_needs_full_utilisation() -> None:
-    log = samples(
-        gpu_busy_frac=[1.0, 0.5, 1.0], power_w=[100, 100, 300], power_limit_w=[400] * 3
-    )
+    log = samples(gpu_busy_frac=[1.0, 0.5, 1.0], power_w=[100, 100, 300], power_limit_w=[400] * 3)
     expected = {(0, "little power"): 1000, (0, "working"): 1500, (0, "idle"): 500}
     assert expected == spent(log)
 
