@@ -62,10 +62,6 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     )
     text = f"The program allocates memory of the GPU for {ratio.text} of its kernels, and frees as often. PyTorch's "
     text += "caching allocator keeps memory that tensors free: it is off."
-    gain = removing(
-        share,
-        "best case: the allocator keeps the memory, and the run saves all of this time",
-        idle=known["idle_frac"].value,
-    )
+    gain = removing(share, "best case: the allocator keeps the memory, and the run saves all of this time")
     title = f"Each tensor allocates and frees memory of the GPU, which keeps the GPU idle {percent(share)} of the time"
     yield tell("allocator_off", title, severity(share), text, (idle, ratio), gain)
