@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from diagnosis import traces
-from diagnosis.traces import GEMM, MS, US, of_tables, run, values, work
+from diagnosis.traces import GEMM, MS, US, all_of, of_tables, run, values, work
 from frames import collectives, ranges
 from ops import op, ops
 from sampled import allocated, devices
@@ -143,11 +143,11 @@ def test_real_figures_and_graphs(profiles: Path) -> None:
     assert all(0 <= value <= 1 for i, value in found.items() if i.endswith("_frac"))
     assert {"memory_peak_bytes", "input_wait_frac", "bus_bytes_per_s", "rank_imbalance_frac"}.isdisjoint(found)
     traces = profiles / "torch"
-    parts = perfkit.select(perfkit.load(traces / "HTA__negative_queue_length_values_check__rank0.json.gz"))
+    parts = all_of(perfkit.load(traces / "HTA__negative_queue_length_values_check__rank0.json.gz"))
     assert "idle_frac" not in diagnosis.figures(parts)
     (found,) = (r for r in diagnosis.refusals(parts) if "idle" in r.question)
     assert "50.0 % of the time" in found.reason
-    whole = perfkit.load(traces / "TraceLens__vllm_decode_full__graph_execution.json.gz")
+    whole = all_of(perfkit.load(traces / "TraceLens__vllm_decode_full__graph_execution.json.gz"))
     assert 0.003 > diagnosis.figures(whole)["idle_frac"].value
 
 
@@ -209,11 +209,11 @@ def test_graphs_recorded_in_part_hide_how_busy_the_gpu_is(incomplete: Run) -> No
 
 @pytest.mark.parametrize("reader", ["nsys", "torch_trace"])
 def test_what_to_record_for_graphs(reader: str) -> None:
-    (found,) = (r for r in diagnosis.refusals(traces.replays(4, reader=reader)) if "idle" in r.question)
+    (found,) = (r for r in diagnosis.refusals(all_of(traces.replays(4, reader=reader))) if "idle" in r.question)
     assert "4 of 10 graph launches have no operation in the recording" == found.reason
     assert "--cuda-graph-trace=node" in found.record
     assert ("torch.profiler" in found.record) == (reader == "torch_trace")
-    assert not [r for r in diagnosis.refusals(traces.replays(0)) if "idle" in r.question]
+    assert not [r for r in diagnosis.refusals(all_of(traces.replays(0))) if "idle" in r.question]
 
 
 def test_graphs_of_another_gpu_are_not_missing() -> None:

@@ -352,7 +352,7 @@ def test_fused_short_or_few_elementwise_kernels_are_no_finding(name: str, told: 
     assert not {"fusion", "layout", "attention"} & {finding.rule for finding in told(name)}
 
 
-def test_moved_and_unfused_tensors_name_operators_and_remedy(told: Told) -> None:
+def test_moved_and_unfused_tensors_name_operators_and_remedy(told: Told, traced: Traced) -> None:
     """Transposes come from aten::contiguous, conversions from the convolutions, and each has its own remedy."""
     for case, rule, operator, remedy in (
         ("transposes", "layout", "aten::contiguous 78.2 %", "Leave out .contiguous()"),
@@ -364,12 +364,12 @@ def test_moved_and_unfused_tensors_name_operators_and_remedy(told: Told) -> None
         assert operator in finding.explanation
         assert remedy in finding.advice["immediate"][0]
     # Chains of nine kernels in each of the six steps whose launches were recorded, not one chain of all steps.
-    chains = one(told("elementwise-bad"), "fusion")
+    chains = one(diagnosis.findings(diagnosis.phases.whole(traced("elementwise-bad"))), "fusion")
     assert chains is not None
     assert "Number of chains: 6, each of 9.0 kernels on average" in chains.explanation
 
 
-def test_precision_knows_what_runs_in_tf32_already(told: Told) -> None:
+def test_precision_knows_what_runs_in_tf32_already(told: Told, traced: Traced) -> None:
     """A CNN has 45.3 % of its matrix work in float32, though TF32 is allowed: cuDNN chose that for three channels.
 
     At the peaks of an H200 that part shrinks to 67 / 989, and the 54.7 % in TF32 to a half: 30.4 % remain.
@@ -383,7 +383,7 @@ def test_precision_knows_what_runs_in_tf32_already(told: Told) -> None:
         finding = one(told(name), "precision")
         assert finding is not None
         assert off is ("TF32" in " ".join(finding.advice["immediate"])), name
-    finding = one(told("allocator-good"), "precision")
+    finding = one(diagnosis.findings(diagnosis.phases.whole(traced("allocator-good"))), "precision")
     assert finding is not None
     assert "the matrix work takes 30.4 % of its present time" in finding.gain.reason
 

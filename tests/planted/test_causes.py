@@ -147,11 +147,11 @@ def test_real_recordings(profiles: Path) -> None:
     step lasts 2.8 s, but all except 9 ms of it lie before the first operation of the GPU: it is no warm-up of it.
     sglang's first graph is launched after 38 us and starts after 463 ms: what held it up is not known.
     """
-    before, after = (diagnosis.findings(perfkit.load(profiles / "nsys" / name)) for name in (BASELINE, AFTER))
+    before, after = (diagnosis.findings(all_of(perfkit.load(profiles / "nsys" / name))) for name in (BASELINE, AFTER))
     assert {"copies_pageable", "idle_system"} == {f.rule for f in before} - {f.rule for f in after}
     assert ["idle_data_loading"] * 2 == [found[0].rule for found in (before, after)]
     trace = profiles / "torch" / "TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"
-    first = diagnosis.findings(perfkit.load(trace))[0]
+    first = diagnosis.findings(all_of(perfkit.load(trace)))[0]
     assert ("idle_other", "medium") == (first.rule, first.confidence)
 
 
