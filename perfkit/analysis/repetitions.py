@@ -212,7 +212,7 @@ def _called(of: Work, modules: pd.DataFrame) -> pd.DataFrame:
 
 
 def _moved(of: Work, marked: pd.DataFrame, how: str) -> Repetitions:
-    """Return steps of the CPU on the GPUs, cut to the span of their operations, without those that lie outside."""
+    """Return steps of the CPU on the GPUs, cut to the span of their operations, without steps outside of it."""
     begin, finish = (np.clip(on_device(of, time), *of.span) for time in ends(marked))
     there = finish > begin
     name = str(marked["name"].iloc[0])

@@ -423,7 +423,7 @@ def _never_used(view: Selection) -> Iterator[Finding]:
         return
     count = len(idle)
     definition = f"share of the {used + count} GPUs in the recording's list on which nothing ran"
-    share = Figure("never_used_frac", "GPUs never used", count / (used + count), "1", definition, "DEVICES, KERNELS")
+    share = Figure("never_used_frac", "GPUs never used", count / (used + count), "1", definition, "KERNELS, DEVICES")
     listed = several([f"GPU {gpu}" for gpu in idle], 8)
     title = f"{count} of {used + count} GPUs {'is' if count == 1 else 'are'} never used: {listed}"
     text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."

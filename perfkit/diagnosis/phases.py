@@ -18,6 +18,7 @@ from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
+FEWEST = 20  # operations of a rank from which on a gap may be a pause (convention)
 TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 
 
@@ -64,26 +65,31 @@ def judged(view: Selection) -> Judged:
     return Judged(windows, _outside(found))
 
 
-@kept
 def selection(view: Selection) -> Selection:
     """Return the part of a selection that is judged: its loop, where no window was chosen and a loop is found.
 
     Of several ranks on one clock it is the time in which all of them are in their loops. Ranks without a common clock
     are judged whole, for one window means another time on each.
     """
+    return _loop(view) or view
+
+
+@kept
+def _loop(view: Selection) -> Selection | None:
+    """Return the loop of a selection; None where all of it is judged."""
     if view.window is not None or view.outside is not None:
-        return view
+        return None
     found = phases(view)
     loops = found[found["phase"] == "loop"]
     ranks = found["rank"].nunique()
     if loops.empty or loops["rank"].nunique() < ranks:
-        return view
+        return None
     if ranks > 1 and not view.run.is_on_one_clock:
-        return view
+        return None
     end = (loops["start_ns"] + loops["dur_ns"]).groupby(loops["rank"]).max()
     window = int(loops.groupby("rank")["start_ns"].min().max()), int(end.min())
     if window[1] <= window[0] or _is_nearly_all(found, window):
-        return view
+        return None
     outside = judged(view).outside
     return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside)
 
@@ -108,14 +114,17 @@ def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
 def pauses(view: Selection) -> pd.DataFrame:
     """Return the stretches of each GPU (rank, gpu, start_ns, dur_ns) that are a pause, which is not judged.
 
-    Checkpoints that repeat within a loop are judged: they cost time for as long as the program runs.
+    Of a rank with fewer than FEWEST operations nobody knows which gap is usual. Checkpoints that repeat within a loop
+    are judged: they cost time for as long as the program runs.
     """
     if view.outside == "":
         return completeness.STRETCHES.empty()
     found = phases(view)
+    operations = pd.concat([table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)])
+    counts = operations.groupby("rank").size()
+    found = found[found["rank"].map(counts) >= FEWEST]
     once = found[(found["phase"] == "pause") & (found["name"] != analysis.phases.CHECKPOINT)]
-    operations = [table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)]
-    devices = pd.concat(operations).drop_duplicates()
+    devices = operations.drop_duplicates()
     return devices.merge(once[["rank", "start_ns", "dur_ns"]], on="rank")
 
 

@@ -25,9 +25,9 @@ from perfkit.report.pages import presentable
 WORDS = 900
 # A capture of each kind, words of its verdict by hand from its figures, and the labels of its first tiles.
 KINDS = {
-    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("95.0 % of the time", ("GPU busy", "Step time", "Kernels")),
+    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("95.1 % of the time", ("GPU busy", "Step time", "Kernels")),
     "torch/kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz": (
-        "Warm-up takes 85.7 % of the measured time. Record steady steps",
+        "21.7 % because the CPU was loading data",
         ("GPU busy", "Step time"),
     ),
     "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv": (

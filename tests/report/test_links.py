@@ -54,7 +54,7 @@ def _texts() -> Iterator[str]:
 
 def is_analysis(name: str) -> bool:
     """Whether a dotted name is a module of `perfkit.analysis` and a function of it."""
-    module, _, function = name.partition(".")
+    module, _, function = name.rpartition(".")
     found = find_spec(f"perfkit.analysis.{module}") if function else None
     return found is not None and hasattr(import_module(found.name), function)
 
