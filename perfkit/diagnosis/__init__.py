@@ -9,6 +9,7 @@ least none, if what was waited for bounds the run anyway; gains overlap and are 
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from perfkit.diagnosis import (
@@ -28,6 +29,7 @@ from perfkit.diagnosis import (
     recording,
     replayed,
     requests,
+    rules,
     shapes,
     sharing,
     speed,
@@ -44,7 +46,7 @@ from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, seen_at, system_figures, unrecorded
+from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, system_figures, unrecorded
 from perfkit.readers import kind
 from perfkit.run import Run, share
 from perfkit.selection import Selection, select
@@ -128,15 +130,16 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     for theme in (sharing, requests, allocator, transfers):
         told |= {cause: told.get(cause, 0.0) + share for cause, share in theme.idle_causes(view).items()}
     of_timeline = system.too_little(view) if timeline.start_up_only(view) else _of_timeline(view, by_id, told)
+    own = [rule.find for rule in rules.rules().values() if rule.find]
     unsorted = [
         *of_timeline,
         *warming.findings(view, by_id),
-        *machine.findings(by_id),
         *kernels.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
         *monitor.findings(view),
+        *chain.from_iterable(find(view, by_id) for find in own),
     ]
-    seen = (replace(weighed(view, by_id, f), seen_at=seen_at(view, f.rule)) for f in unsorted)
+    seen = (replace(weighed(view, by_id, f), seen_at=_seen_at(view, f)) for f in unsorted)
     return sorted(ranked(replayed.gains(view, [*seen])), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
@@ -160,6 +163,12 @@ def _of_timeline(view: Selection, by_id: dict[str, Figure], told: Mapping[str, f
         *shapes.findings(view, by_id),
         *system.operator_findings(view, by_id),
     ]
+
+
+def _seen_at(view: Selection, finding: Finding) -> tuple[int, int] | None:
+    """Return start and duration (ns) of the longest moment that a finding is about, if it has any."""
+    moment = rules.rules()[finding.rule].moment
+    return moment(view) if moment else None
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:

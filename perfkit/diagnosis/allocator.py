@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.operators import ALLOCATOR_OFF
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import idle_gaps, idle_of_gpus, span_ns, unrecorded
 from perfkit.format import percent
 from perfkit.names.parsing import library_of
@@ -64,4 +65,4 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     text += "caching allocator keeps memory that tensors free: it is off."
     gain = removing(share, "best case: the allocator keeps the memory, and the run saves all of this time")
     title = f"Each tensor allocates and frees memory of the GPU, which keeps the GPU idle {percent(share)} of the time"
-    yield tell("allocator_off", title, severity(share), text, (idle, ratio), gain)
+    yield tell(ALLOCATOR_OFF, title, severity(share), text, (idle, ratio), gain, is_mean=True)

@@ -17,7 +17,9 @@ from perfkit.analysis import limiters, warps
 from perfkit.analysis.causes import covered
 from perfkit.analysis.intervals import cut, devices, ends, subtract, total, union
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.kernels import FEW_BLOCKS, SLOWED_KERNELS
+from perfkit.diagnosis.rules.limits import SMALL_BLOCKS
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import busy, named
 from perfkit.format import duration, printable
 from perfkit.selection import Selection
@@ -109,7 +111,7 @@ def _small_blocks(view: Selection) -> Iterator[Finding]:
     title = small_blocks_title(found.threads, part.text, "the time")
     most = share * (1 - found.threads / warps.WARP)
     gain = removing(most, "best case: all lanes of a warp work; with more blocks the rest gets shorter too")
-    yield tell("small_blocks", title, severity(most), text, (part, threads), gain)
+    yield tell(SMALL_BLOCKS, title, severity(most), text, (part, threads), gain)
 
 
 def _counted(count: int, what: str) -> str:
@@ -179,7 +181,7 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
     text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
     title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
     gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
-    yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
+    yield tell(FEW_BLOCKS, title, severity(lost), text, (taken, part), gain)
 
 
 @kept
@@ -238,4 +240,4 @@ def _slowed_kernels(view: Selection) -> Iterator[Finding]:
     title = f"Communication slows computation: the same kernels take {times} as long beside collectives"
     text = f"On {found.name} this costs {part.text} of the time. Collectives take SMs, and bandwidth of the memory."
     gain = removing(lost, "best case: kernels run as fast beside collectives as without them")
-    yield tell("slowed_kernels", title, severity(lost), text, (part, ratio), gain)
+    yield tell(SLOWED_KERNELS, title, severity(lost), text, (part, ratio), gain)

@@ -20,13 +20,14 @@ from perfkit.analysis import monitoring
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import paths, recording, timeline
 from perfkit.diagnosis.evidence import advice, commands
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, Objection, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
 from perfkit.diagnosis.kernels import binding
-from perfkit.diagnosis.launching import CAUSES, blocking, distances, pauses
+from perfkit.diagnosis.launching import blocking, distances, pauses
 from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.replayed import BLOCKED, SLOWED, slowed
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.rule import Rule
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.tiles import readings
@@ -40,8 +41,6 @@ CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not thro
 SLOWER = f"PyTorch's profiler makes launching up to {SLOWED} times as slow"
 FEW_READINGS = 10  # of a log (convention)
 MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
-# The causes of gaps that rules about launches tell of.
-OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
 # Tables of a timeline: a doubt of the recording makes what rests on them unsure.
 TIMELINE = {f"{of}{name}" for of in ("", "framework/") for name in ("KERNELS", "COPIES", "API_CALLS")}
 MOSTLY_UNKNOWN = "less than half of the GPUs' time is known, so a gain cannot be computed"
@@ -60,7 +59,7 @@ def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
     if gaps is None:
         return ""
     parts = timeline.idle_parts(gaps)
-    of_finding = parts[[*OF_LAUNCHES.get(finding.rule, {finding.rule.removeprefix("idle_")} & {*parts})]].sum(axis=1)
+    of_finding = parts[[cause for cause in rules()[finding.rule].causes if cause in parts]].sum(axis=1)
     total = of_finding.sum()
     share = float(of_finding[_in_warm_up(view)].sum() / total) if total else 0.0
     return f"{percent(share)} {IN_WARM_UP}" if share >= HALF else ""
@@ -193,33 +192,37 @@ def _profiled(view: Selection, known: Known, finding: Finding) -> str:
     return f"{SLOWER}, so a GPU that computes for {busy.text} of the time here may have no short gaps without it"
 
 
-CHECKS: dict[str, Check] = {
-    "few_operations": lambda view, known, _: paths.too_few(known),
-    "warm_up": _warming_up,
-    "profiled": _profiled,
-    "blocked": lambda view, _, finding: f"{BLOCKED}: measure again without that" if blocking(view) else "",
-    "busy": _share("the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY),
-    "no_matrix_work": _no_matrix_work,
-    "pipe_works": _pipe_works,
-    "far_from_roof": _share("the measured kernels reach only {} of their roof", "roof_share_frac", below=WORKING),
-    "near_roof": _share("the kernels already reach {} of their roof", "roof_share_frac", least=NEAR_ROOF),
-    "occupancy_explains": _low_occupancy,
-    "few_measured": _share(
+CHECKS: dict[Objection, Check] = {
+    Objection.FEW_OPERATIONS: lambda view, known, _: paths.too_few(known),
+    Objection.WARM_UP: _warming_up,
+    Objection.PROFILED: _profiled,
+    Objection.BLOCKED: lambda view, _, finding: f"{BLOCKED}: measure again without that" if blocking(view) else "",
+    Objection.BUSY: _share("the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY),
+    Objection.NO_MATRIX_WORK: _no_matrix_work,
+    Objection.PIPE_WORKS: _pipe_works,
+    Objection.FAR_FROM_ROOF: _share(
+        "the measured kernels reach only {} of their roof", "roof_share_frac", below=WORKING
+    ),
+    Objection.NEAR_ROOF: _share("the kernels already reach {} of their roof", "roof_share_frac", least=NEAR_ROOF),
+    Objection.OCCUPANCY_EXPLAINS: _low_occupancy,
+    Objection.FEW_MEASURED: _share(
         "the measured kernels take only {} of the recording's kernel time", "measured_frac", below=HALF
     ),
-    "clock_kept": _clock_kept,
-    "video_engine": _video,
-    "few_readings": _few_readings,
-    "no_kernel": _share("no kernel ran in the log: perhaps no program used the GPU", "log_gpu_busy_frac", below=1e-9),
-    "by_design": _by_design,
-    "uneven": _uneven,
-    "unlike": _unlike,
-    "same_speed": _same_speed,
-    "begun_apart": _begun_apart,
-    "one_program": lambda *_: "the recording is of one program, and others may use this GPU",
-    "still_growing": lambda view, _, finding: growing(view),
-    "one_checkpoint": _once,
-    "irregular": _irregular,
+    Objection.CLOCK_KEPT: _clock_kept,
+    Objection.VIDEO_ENGINE: _video,
+    Objection.FEW_READINGS: _few_readings,
+    Objection.NO_KERNEL: _share(
+        "no kernel ran in the log: perhaps no program used the GPU", "log_gpu_busy_frac", below=1e-9
+    ),
+    Objection.BY_DESIGN: _by_design,
+    Objection.UNEVEN: _uneven,
+    Objection.UNLIKE: _unlike,
+    Objection.SAME_SPEED: _same_speed,
+    Objection.BEGUN_APART: _begun_apart,
+    Objection.ONE_PROGRAM: lambda *_: "the recording is of one program, and others may use this GPU",
+    Objection.STILL_GROWING: lambda view, _, finding: growing(view),
+    Objection.ONE_CHECKPOINT: _once,
+    Objection.IRREGULAR: _irregular,
 }
 
 
@@ -233,10 +236,12 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     if few and finding.gain.high > 1:
         impossible.append(few)
     incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
-    against = (*impossible, *incomplete, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
-    is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(known, finding)
+    checked = {objection: CHECKS[objection](view, known, finding) for objection in rule.objections}
+    said = {objection: why for objection, why in checked.items() if why}
+    against = (*impossible, *incomplete, *said.values())
+    is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(rule, known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
-    if any(why.startswith((SLOWER, BLOCKED)) for why in against):
+    if not {Objection.PROFILED, Objection.BLOCKED}.isdisjoint(said):
         finding = replace(finding, severity="medium" if finding.severity == "high" else "low")
     evidence = tuple(timeline.doubted(view, {figure.id: figure for figure in finding.evidence}).values())
     steps = advice(view, rule.advice)
@@ -244,11 +249,10 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
         steps[horizon] = (*first, *steps.get(horizon, ()))
     in_order = {horizon: steps[horizon] for horizon in HORIZONS if horizon in steps}
     title, gpus = finding.title, known.get("gpu_count")
-    if (
-        gpus and gpus.value > 1 and ("keeps the GPU idle" in title or title.startswith("The GPU "))
-    ):  # a mean that may be true of none of them
+    if gpus and gpus.value > 1 and finding.is_mean:  # a mean that may be true of none of them
         title = f"On average over {gpus.text} GPUs: {title}"
     finding = replace(finding, title=title, evidence=evidence, confidence=level, against=against, advice=in_order)
+    finding = replace(finding, objections=frozenset(said))
     if rests_on_times and recording.is_mostly_unknown(view):
         finding = replace(finding, gain=replace(finding.gain, low=1.0, high=math.inf, reason=MOSTLY_UNKNOWN))
     return replace(finding, next=commands(view, finding.next or rule.next))
@@ -263,8 +267,7 @@ def _doubts(view: Selection) -> list[recording.Doubt]:
     return list(first.values())
 
 
-def _uncounted(known: Known, finding: Finding) -> bool:
-    """Tell whether less is known than would tell: how well a busy GPU runs its kernels, or what a long pause is."""
-    if finding.rule == "checkpointing":
-        return not {"checkpoint_named_frac", "checkpoint_written_frac"} & {figure.id for figure in finding.evidence}
-    return finding.rule == "computation" and "roof_share_frac" not in known
+def _uncounted(rule: Rule, known: Known, finding: Finding) -> bool:
+    """Tell whether nothing is known of what would make the evidence direct."""
+    seen = {*known, *(figure.id for figure in finding.evidence)}
+    return bool(rule.direct_with) and seen.isdisjoint(rule.direct_with)

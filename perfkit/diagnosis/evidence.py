@@ -32,7 +32,7 @@ from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.phases import phases
 from perfkit.diagnosis.program import communicates_by, goes_backward, is_on, loads_by_workers
 from perfkit.diagnosis.replayed import uncapturable
-from perfkit.diagnosis.rules import Step
+from perfkit.diagnosis.rules.rule import Fact, Step
 from perfkit.diagnosis.speed import CONVERSION, operated, unfused
 from perfkit.diagnosis.timeline import detected
 from perfkit.diagnosis.transfers import to_cpu
@@ -176,112 +176,112 @@ def _takes(view: Selection, pattern: str) -> bool:
     return _share(pd.Series(where(kernels["outermost"], re.compile(pattern).fullmatch)), kernels["dur_ns"]) >= TENTH
 
 
-FACTS: dict[str, Callable[[Selection], bool]] = {
+FACTS: dict[Fact, Callable[[Selection], bool]] = {
     # Almost all bytes were copied from or to pinned memory.
-    "pinned": lambda view: (
+    Fact.PINNED: lambda view: (
         _share((c := _over_link(view))[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1), c["bytes"]) >= MOST
     ),
-    "small_copies": lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
-    "to_cpu": lambda view: to_cpu(view, kind=""),
-    "pageable_to_cpu": lambda view: to_cpu(view, kind="pageable"),
-    "reduced": _reduced,
-    "no_matrix": _no_matrix,
-    "library_kernels": lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,
+    Fact.SMALL_COPIES: lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
+    Fact.TO_CPU: lambda view: to_cpu(view, kind=""),
+    Fact.PAGEABLE_TO_CPU: lambda view: to_cpu(view, kind="pageable"),
+    Fact.REDUCED: _reduced,
+    Fact.NO_MATRIX: _no_matrix,
+    Fact.LIBRARY_KERNELS: lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,
     # Half of the measured time belongs to launches whose grid fills the GPU at least once.
-    "full_grid": lambda view: (
+    Fact.FULL_GRID: lambda view: (
         _share((p := points(view).drop_duplicates(["rank", "gpu", "launch"]))["waves"] >= 1, p["dur_ns"]) >= HALF
     ),
-    "full_occupancy": lambda view: _occupied(view, "achieved_occupancy_frac"),
+    Fact.FULL_OCCUPANCY: lambda view: _occupied(view, "achieved_occupancy_frac"),
     # What limits the occupancy of half of the measured time.
-    "shared_memory_limits": lambda view: _occupancy_limits(view, re.compile("shared memory")),
-    "registers_limit": lambda view: _occupancy_limits(view, re.compile("registers")),
-    "registers_free": lambda view: _occupancy_limits(view, re.compile("^(?!.*registers)")),
-    "registers_full": _registers_full,
-    "few_lanes": lambda view: (
+    Fact.SHARED_MEMORY_LIMITS: lambda view: _occupancy_limits(view, re.compile("shared memory")),
+    Fact.REGISTERS_LIMIT: lambda view: _occupancy_limits(view, re.compile("registers")),
+    Fact.REGISTERS_FREE: lambda view: _occupancy_limits(view, re.compile("^(?!.*registers)")),
+    Fact.REGISTERS_FULL: _registers_full,
+    Fact.FEW_LANES: lambda view: (
         _share((k := _measured(view))["block_threads"].le(FEW_THREADS).fillna(False), k["dur_ns"]) >= TENTH
     ),
-    "dram_limits": lambda view: (
+    Fact.DRAM_LIMITS: lambda view: (
         len(view.launches) > 0 and _share((limits := limited(view))["limit"].eq("dram"), limits["dur_ns"]) >= HALF
     ),
-    "tensor_cores": has_tensor_cores,
-    "matrix": lambda view: _of_families(view, MATRIX_FAMILIES),
-    "elementwise": lambda view: _of_families(view, ELEMENTWISE),
-    "openacc": lambda view: _compiled_by(view, OPENACC),
-    "openmp": lambda view: _compiled_by(view, OPENMP),
-    "cpu_paths": lambda view: len(view.run.calltree) > 0 and bool(host_metric(view.run.call_metrics)),
-    "amd": lambda view: is_amd(view),
-    "occupied": lambda view: _occupied(view, "theoretical_occupancy_frac"),
-    "few_blocks_of_library": lambda view: (
+    Fact.TENSOR_CORES: has_tensor_cores,
+    Fact.MATRIX: lambda view: _of_families(view, MATRIX_FAMILIES),
+    Fact.ELEMENTWISE: lambda view: _of_families(view, ELEMENTWISE),
+    Fact.OPENACC: lambda view: _compiled_by(view, OPENACC),
+    Fact.OPENMP: lambda view: _compiled_by(view, OPENMP),
+    Fact.CPU_PATHS: lambda view: len(view.run.calltree) > 0 and bool(host_metric(view.run.call_metrics)),
+    Fact.AMD: lambda view: is_amd(view),
+    Fact.OCCUPIED: lambda view: _occupied(view, "theoretical_occupancy_frac"),
+    Fact.FEW_BLOCKS_OF_LIBRARY: lambda view: (
         (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")
     ),
-    "graphs": lambda view: _share((k := cut(view.kernels, view.window))["in_graph"], k["dur_ns"]) >= HALF,
-    "python": lambda view: PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view),
-    "pytorch": _pytorch,
-    "fused_attention": lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
-    "optimizer": lambda view: bool(where(view.framework.ranges["name"], OPTIMIZER.match).any()),
-    "optimizer_loop": _optimizer_loop,
-    "fused_optimizer": lambda view: bool(where(view.framework.kernels["full_name"], FUSED_OPTIMIZER.search).any()),
-    "unfused_attention": lambda view: bool(unfused(view.framework).any()),
-    "uncapturable": lambda view: bool(uncapturable(view)),
-    "conversions": lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
-    "inference": _inference,
+    Fact.GRAPHS: lambda view: _share((k := cut(view.kernels, view.window))["in_graph"], k["dur_ns"]) >= HALF,
+    Fact.PYTHON: lambda view: PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view),
+    Fact.PYTORCH: _pytorch,
+    Fact.FUSED_ATTENTION: lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
+    Fact.OPTIMIZER: lambda view: bool(where(view.framework.ranges["name"], OPTIMIZER.match).any()),
+    Fact.OPTIMIZER_LOOP: _optimizer_loop,
+    Fact.FUSED_OPTIMIZER: lambda view: bool(where(view.framework.kernels["full_name"], FUSED_OPTIMIZER.search).any()),
+    Fact.UNFUSED_ATTENTION: lambda view: bool(unfused(view.framework).any()),
+    Fact.UNCAPTURABLE: lambda view: bool(uncapturable(view)),
+    Fact.CONVERSIONS: lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
+    Fact.INFERENCE: _inference,
     # Autograd checks each gradient: there are half as many checks as nodes of the backward pass, or more.
-    "anomaly": lambda view: bool(
+    Fact.ANOMALY: lambda view: bool(
         (names := view.framework.ops["name"].astype("string")).eq("aten::isnan").sum()
         > HALF * names.str.startswith(ENGINE).sum()
         > 0
     ),
     # What torch.compile does, or did before: its phases, its calls and the kernels of its compiler.
-    "compiled": lambda view: any(
+    Fact.COMPILED: lambda view: any(
         where(table[column], COMPILED_CODE.search).any()
         for table, column in ((view.framework.ops, "name"), (view.framework.kernels, "full_name"))
     ),
-    "float64": lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
-    "float32_products": lambda view: _without_tf32(view, "gemm"),
-    "float32_convolutions": lambda view: _without_tf32(view, "convolution"),
-    "before_ampere": lambda view: capability(view) < AMPERE,
-    "before_volta": lambda view: capability(view) < VOLTA,
-    "volta": lambda view: VOLTA <= capability(view) < AMPERE,
-    "sorts": lambda view: _takes(view, "aten::(?:arg|m)?sort"),
-    "repeats": lambda view: _takes(view, "aten::repeat_interleave"),
-    "concatenates": lambda view: _takes(view, "aten::cat"),
-    "embedding_gradient": lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
-    "one_hot": lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
-    "one_gpu": lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
-    "call_paths": lambda view: len(view.run.calltree) > 0,
+    Fact.FLOAT64: lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
+    Fact.FLOAT32_PRODUCTS: lambda view: _without_tf32(view, "gemm"),
+    Fact.FLOAT32_CONVOLUTIONS: lambda view: _without_tf32(view, "convolution"),
+    Fact.BEFORE_AMPERE: lambda view: capability(view) < AMPERE,
+    Fact.BEFORE_VOLTA: lambda view: capability(view) < VOLTA,
+    Fact.VOLTA: lambda view: VOLTA <= capability(view) < AMPERE,
+    Fact.SORTS: lambda view: _takes(view, "aten::(?:arg|m)?sort"),
+    Fact.REPEATS: lambda view: _takes(view, "aten::repeat_interleave"),
+    Fact.CONCATENATES: lambda view: _takes(view, "aten::cat"),
+    Fact.EMBEDDING_GRADIENT: lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
+    Fact.ONE_HOT: lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
+    Fact.ONE_GPU: lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
+    Fact.CALL_PATHS: lambda view: len(view.run.calltree) > 0,
     # NCCL found the network cards behind a host bridge or another processor.
-    "far_card": lambda view: bool(
+    Fact.FAR_CARD: lambda view: bool(
         (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], NETWORK.match)].any()
     ),
-    "at_power_limit": lambda view: is_logged(view) and is_at_limit(view),
-    "heated": lambda view: is_logged(view) and is_heated(view),
-    "between_nodes": is_between_nodes,
-    "links": lambda view: bool(view.run.links["transport"].notna().any()),
-    "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
-    "mpi": lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,
-    "mpi_waits": lambda view: _of_mpi(view, "mpi_(?:wait|test)"),
-    "counters": lambda view: len(view.launches) > 0,
-    "stalls": lambda view: len(view.stalls) > 0,
-    "last_wave": lambda view: len(last_waves(view)) > 0,
-    "timeline": lambda view: len(view.all_kernels) > 0,
-    "operators": lambda view: len(view.framework.ops) > 0,
-    "ranges": lambda view: len(view.ranges) > 0,
-    "stacks": lambda view: len(view.stacks) > 0,
-    "loop": lambda view: len(found := phases(view)) > 0 and bool(found["phase"].eq("loop").any()),
-    "two_lengths": lambda view: of_long_steps(view, "memory"),
-    "windows": lambda view: is_on(view, "windows"),
-    "dataloader": loads_by_workers,
-    "backward": goes_backward,
-    "gathers": lambda view: communicates_by(view) == "gather",
-    "reduces": lambda view: communicates_by(view) == "reduce",
-    "sends": lambda view: communicates_by(view) == "send",
-    "all_to_all": lambda view: communicates_by(view) == "all_to_all",
+    Fact.AT_POWER_LIMIT: lambda view: is_logged(view) and is_at_limit(view),
+    Fact.HEATED: lambda view: is_logged(view) and is_heated(view),
+    Fact.BETWEEN_NODES: is_between_nodes,
+    Fact.LINKS: lambda view: bool(view.run.links["transport"].notna().any()),
+    Fact.MPI_SET_UP: lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
+    Fact.MPI: lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,
+    Fact.MPI_WAITS: lambda view: _of_mpi(view, "mpi_(?:wait|test)"),
+    Fact.COUNTERS: lambda view: len(view.launches) > 0,
+    Fact.STALLS: lambda view: len(view.stalls) > 0,
+    Fact.LAST_WAVE: lambda view: len(last_waves(view)) > 0,
+    Fact.TIMELINE: lambda view: len(view.all_kernels) > 0,
+    Fact.OPERATORS: lambda view: len(view.framework.ops) > 0,
+    Fact.RANGES: lambda view: len(view.ranges) > 0,
+    Fact.STACKS: lambda view: len(view.stacks) > 0,
+    Fact.LOOP: lambda view: len(found := phases(view)) > 0 and bool(found["phase"].eq("loop").any()),
+    Fact.TWO_LENGTHS: lambda view: of_long_steps(view, "memory"),
+    Fact.WINDOWS: lambda view: is_on(view, "windows"),
+    Fact.DATALOADER: loads_by_workers,
+    Fact.BACKWARD: goes_backward,
+    Fact.GATHERS: lambda view: communicates_by(view) == "gather",
+    Fact.REDUCES: lambda view: communicates_by(view) == "reduce",
+    Fact.SENDS: lambda view: communicates_by(view) == "send",
+    Fact.ALL_TO_ALL: lambda view: communicates_by(view) == "all_to_all",
 }
 
 
 @kept
-def holds(view: Selection, *, fact: str) -> bool:
-    """Tell whether a run shows a fact. KeyError for one that is not in FACTS."""
+def holds(view: Selection, *, fact: Fact) -> bool:
+    """Tell whether a run shows a fact."""
     return FACTS[fact](view)
 
 
@@ -309,7 +309,7 @@ def commands(view: Selection, text: str) -> str:
     ncu = _ncu(view) if not amd else "hpcrun -e gpu=rocm,pc PROGRAM"
     options = "--sample=process-tree --cudabacktrace=all PROGRAM"
     stacks = nsys.replace("PROGRAM", options) if not amd else "hpcrun -e CPUTIME -e gpu=rocm PROGRAM"
-    torch = "perfkit record torch" if holds(view, fact="pytorch") or view.all_kernels.empty else stacks
+    torch = "perfkit record torch" if holds(view, fact=Fact.PYTORCH) or view.all_kernels.empty else stacks
     callers = torch if torch == stacks else f"{torch}; or record call stacks and system calls: {stacks}"
     for place, command in {"{nsys}": nsys, "{ncu}": ncu, "{torch}": torch, "{callers}": callers}.items():
         text = text.replace(place, command)

@@ -1,16 +1,16 @@
 """What a diagnosis is made of: figures, findings that rest on them, and refusals."""
 
 import math
-import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from functools import wraps
-from pathlib import Path
 from threading import RLock
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from perfkit.analysis.grouping import speedup_bounds
+from perfkit.diagnosis.sources import source
 from perfkit.format import duration, number, percent, size
 from perfkit.selection import Selection
 
@@ -31,32 +31,7 @@ SPOKEN: dict[str, Callable[[float], str]] = {
 }
 
 
-class Source(NamedTuple):
-    """The tables that a figure rests on, and the analysis that worked it out; empty where the tables say it all."""
-
-    tables: tuple[str, ...] = ()
-    analysis: str = ""
-
-
-def _sources() -> dict[str, Source]:
-    """Return what the texts of `sources.toml` stand for."""
-    with Path(__file__).with_name("sources.toml").open("rb") as file:
-        texts = tomllib.load(file)
-    found = {text: Source(tuple(tables)) for text, tables in texts["tables"].items()}
-    found |= {name: Source(tuple(tables), name) for name, tables in texts["analyses"].items()}
-    return found | {text: Source(tuple(of["tables"]), of["analysis"]) for text, of in texts["texts"].items()}
-
-
-SOURCES = _sources()  # by the text that a figure has for its source
-
-
-def source(text: str) -> Source:
-    """Return what the text of a source stands for; an unknown one is an analysis without tables.
-
-    >>> source("steps.detect (nvtx)")
-    Source(tables=('RANGES', 'KERNELS'), analysis='steps.detect')
-    """
-    return SOURCES.get(text, Source(analysis=text))
+COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
 
 
 @dataclass(frozen=True)
@@ -85,6 +60,11 @@ class Figure:
     def analysis(self) -> str:
         """The analysis that worked it out."""
         return source(self.source).analysis
+
+    @property
+    def is_of_kernel_times(self) -> bool:
+        """Whether it rests on how long kernels ran: no count or volume does."""
+        return source(self.source).is_of_kernel_times and self.unit not in COUNTED
 
     @property
     def marked(self) -> str:
@@ -144,6 +124,38 @@ class Gain:
         return self.best if self.likely == self.best else f"{self.likely} to {self.best}"
 
 
+class Objection(Enum):
+    """What may speak against a finding; the value is it in a few words."""
+
+    # Of a replay that saves far less than the finding takes.
+    LITTLE_SAVED = "little saved"
+    # Of the rules that name them (`perfkit.diagnosis.confidence`).
+    FEW_OPERATIONS = "few operations"
+    WARM_UP = "warm up"
+    PROFILED = "profiled"
+    BLOCKED = "blocked"
+    BUSY = "busy"
+    NO_MATRIX_WORK = "no matrix work"
+    PIPE_WORKS = "pipe works"
+    FAR_FROM_ROOF = "far from roof"
+    NEAR_ROOF = "near roof"
+    OCCUPANCY_EXPLAINS = "occupancy explains"
+    FEW_MEASURED = "few measured"
+    CLOCK_KEPT = "clock kept"
+    VIDEO_ENGINE = "video engine"
+    FEW_READINGS = "few readings"
+    NO_KERNEL = "no kernel"
+    BY_DESIGN = "by design"
+    UNEVEN = "uneven"
+    UNLIKE = "unlike"
+    SAME_SPEED = "same speed"
+    BEGUN_APART = "begun apart"
+    ONE_PROGRAM = "one program"
+    STILL_GROWING = "still growing"
+    ONE_CHECKPOINT = "one checkpoint"
+    IRREGULAR = "irregular"
+
+
 @dataclass(frozen=True)
 class Finding:
     """Something that costs time, the figures that show it, what mending it can gain, and what to do.
@@ -153,6 +165,8 @@ class Finding:
     in words, empty where that is not known. `seen_at` are start and duration (ns) of its longest moment, if it has any.
     `owner` is who kept the GPU idle, a function or a call, where the recording names it, and `because` the end of the
     sentence "The GPU was idle because", where the finding knows more than its rule.
+    `objections` are the kinds of what stands in `against`. `is_mean`: the title gives a mean over all GPUs as if of
+    one.
     """
 
     rule: str
@@ -170,6 +184,8 @@ class Finding:
     place: str = ""
     seen_at: tuple[int, int] | None = None
     owner: str = ""
+    objections: frozenset[Objection] = frozenset()
+    is_mean: bool = False
     because: str = ""
 
 
@@ -229,6 +245,7 @@ def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
     if isinstance(item, Figure):
         values["text"] = item.marked
     if isinstance(item, Finding):
+        del values["objections"], values["is_mean"]  # what follows from them stands in words
         values["evidence"] = [figure.id for figure in item.evidence]
         values["gain"]["text"] = item.gain.text
     return values

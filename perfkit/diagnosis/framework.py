@@ -27,7 +27,9 @@ from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, 
 from perfkit.analysis.operators import totals
 from perfkit.analysis.operators.totals import ENGINE
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.operators import COMPILATION, MEMORY_GROWTH, RECOMPUTATION
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.rules.steps import INPUT, PREPARATION
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
 from perfkit.diagnosis.timeline import idle_gaps as gaps_of
 from perfkit.errors import PerfkitError
@@ -218,7 +220,7 @@ def _memory_growth(view: Selection, known: dict[str, Figure]) -> Iterator[Findin
             "Otherwise the program keeps tensors that it no longer needs."
         )
         title = f"Each step keeps {figure.text} more of the GPU's memory"
-        yield tell("memory_growth", title, "medium", text, (figure,), Gain(1.0, math.inf, NO_TIME))
+        yield tell(MEMORY_GROWTH, title, "medium", text, (figure,), Gain(1.0, math.inf, NO_TIME))
 
 
 def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> Iterator[Figure]:
@@ -293,7 +295,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             title += " since the first step began" if lead else ""
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
             gain = removing(share.value, AT_MOST)
-            yield tell("preparation", title, level, text, (share,), gain)
+            yield tell(PREPARATION, title, level, text, (share,), gain, is_mean=True)
         yield from _compilation(view, known)
         yield from _recomputation(view, known)
 
@@ -313,7 +315,7 @@ def _compilation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Findi
     gain = removing(share, "best case: the run saves all of this time")
     gain = replace(gain, low=1 / (1 - share) if 1 < count == len(steady) else 1.0)  # each of them, so more than warm-up
     title = f"torch.compile compiles for {figure.text} of the time"
-    yield tell("compilation", title, severity(share), text, (figure, known["idle_frac"]), gain)
+    yield tell(COMPILATION, title, severity(share), text, (figure, known["idle_frac"]), gain)
 
 
 @kept
@@ -337,7 +339,7 @@ def _recomputation(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
     text += f" At most {peak.text} of the GPU's {size(capacity)} are allocated." if peak else ""
     title = f"Recomputed activations take {figure.text} of the time"
     gain = removing(share, f"{AT_MOST}; the activations need memory in return")
-    yield tell("recomputation", title, severity(share), text, (figure,), gain)
+    yield tell(RECOMPUTATION, title, severity(share), text, (figure,), gain)
 
 
 def _again(view: Selection) -> tuple[pd.DataFrame, int, str]:
@@ -385,7 +387,7 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
             gain = replace(gain, reason=reason, share=None, whole=STEADY)
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits {wait.text} of its time for data"
-    yield tell("input", title, level, text, (wait,), gain)
+    yield tell(INPUT, title, level, text, (wait,), gain)
 
 
 def _is_hidden(view: Selection) -> bool:

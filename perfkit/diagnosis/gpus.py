@@ -22,7 +22,8 @@ from perfkit.analysis import communication, timeline
 from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.collectives import GPU_NEVER_USED, GPU_UNUSED, LATE_GPU, LATE_IN_TURN, RANKS, SLOW_GPU
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.system import CAUSES
 from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_of_gpus, named, span_ns, unrecorded
 from perfkit.format import number, percent, printable, several
@@ -266,7 +267,7 @@ def _slow(found: Slow) -> Finding:
     )
     title = f"{found.name} is slower than the others: the same kernels last {number(found.ratio)} times as long"
     gain = removing(share, "best case: all GPUs take the time of the fastest, if they wait for each other")
-    return tell("slow_gpu", title, severity(share), text, (longer, lost), gain)
+    return tell(SLOW_GPU, title, severity(share), text, (longer, lost), gain)
 
 
 def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Finding:
@@ -285,7 +286,7 @@ def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Findi
     title = f"The slowest {whose} computes {percent(value)} longer than the average"
     text = f"{uneven.label}: {uneven.definition}. All {whose}s wait for the slowest in collectives."
     gain = removing(share, f"best case: all {whose}s take the average time, if they wait for each other")
-    return tell("ranks", title, severity(share), text, (uneven,), gain)
+    return tell(RANKS, title, severity(share), text, (uneven,), gain)
 
 
 def _late(view: Selection) -> Iterator[Finding]:
@@ -313,7 +314,7 @@ def _late(view: Selection) -> Iterator[Finding]:
     gain = removing(
         found.most_frac, "best case: the others never wait for it; worst case: they then wait for something else"
     )
-    yield tell("late_gpu", title, severity(found.most_frac), text, (wait, own), gain)
+    yield tell(LATE_GPU, title, severity(found.most_frac), text, (wait, own), gain)
 
 
 def _in_turn(view: Selection) -> Iterator[Finding]:
@@ -340,7 +341,7 @@ def _in_turn(view: Selection) -> Iterator[Finding]:
     text += f"{several(each, SHOWN)} came last. No GPU causes more than {alike.text} of the waiting."
     title = f"GPUs wait for each other in turn {wait.text} of the time: their work is uneven in each step"
     gain = removing(share, "best case: each GPU gets the same work before each collective, and none waits")
-    yield tell("late_in_turn", title, severity(share), text, (wait, alike), gain)
+    yield tell(LATE_IN_TURN, title, severity(share), text, (wait, alike), gain)
 
 
 @kept
@@ -393,7 +394,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     verb = "is" if len(names) == 1 else "are"
     title = f"{listed} {verb} idle {figure.text} of the time while another GPU works"
     gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
-    yield tell("gpu_unused", title, severity(share), text, (figure, beside), gain)
+    yield tell(GPU_UNUSED, title, severity(share), text, (figure, beside), gain)
 
 
 @kept
@@ -429,4 +430,4 @@ def _never_used(view: Selection) -> Iterator[Finding]:
     text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."
     reason = "best case: the work divides evenly over all GPUs of the machine"
     gain = Gain(1.0, (used + count) / used, reason, whole="the program on all GPUs")
-    yield tell("gpu_never_used", title, "low", text, (share,), gain)
+    yield tell(GPU_NEVER_USED, title, "low", text, (share,), gain)

@@ -9,18 +9,19 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.analysis.access import CAUSES
 from perfkit.diagnosis import paths, phases, recording
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.rule import Hides
 from perfkit.diagnosis.tiles import (
+    READ,
     TILES,
     Tile,
-    counted,
     explained,
     ranks_connected,
+    read_in_log,
     readings,
     shares,
     tiles,
@@ -34,10 +35,6 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
-# Of findings on the same kernels: causes that counters name, what their warps wait for, and what limits them.
-VAGUENESS = dict.fromkeys((*CAUSES, "low_occupancy"), 0) | {"kernel_stall": 1}
-VAGUENESS |= dict.fromkeys(("latency_bound", "memory_bound", "cache_bound", "compute_bound"), 2)
-VAGUENESS["small_blocks"] = 3  # of kernels that something else limits; alone it leads
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -113,16 +110,15 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     findings = list(findings)
 
     def saving(finding: Finding) -> float:
-        saved, vague = achievable(finding.gain), VAGUENESS.get(finding.rule, 0)
-        if finding.rule == "computation":  # with a place it names a slow path
+        saved = achievable(finding.gain)
+        if _is_remainder(finding):  # with a place it names a slow path
             saved = (finding.gain.share or 0.0) / 2 if finding.place else NOTABLE
-        clearer = [saving(other) for other in findings if VAGUENESS.get(other.rule, vague) < vague]
+        clearer = [saving(other) for other in findings if _is_clearer(other, finding)]
         return min(saved, max(clearer, default=saved))
 
     def order(finding: Finding) -> tuple[bool, bool, float, int, int]:
-        doubt, vague = CONFIDENCES.index(finding.confidence), VAGUENESS.get(finding.rule, 0)
-        first = _hides(finding) or finding.rule == "launch_blocking"
-        return not first, finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
+        doubt, vague = CONFIDENCES.index(finding.confidence), _vagueness(finding) or 0
+        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
 
     return sorted(findings, key=order)
 
@@ -138,7 +134,30 @@ def is_small(finding: Finding) -> bool:
 
 
 def _hides(finding: Finding) -> bool:
-    return finding.rule == "warm_up" and finding.severity == SEVERITIES[0]
+    hides = rules()[finding.rule].hides if finding.rule in rules() else Hides.NEVER
+    return hides is Hides.ALWAYS or _is_warm_up(finding)
+
+
+def _is_warm_up(finding: Finding) -> bool:
+    """Tell whether a finding says that most of what was measured happens once."""
+    rule = rules().get(finding.rule)
+    return rule is not None and rule.hides is Hides.IF_SEVERE and finding.severity == SEVERITIES[0]
+
+
+def _is_remainder(finding: Finding) -> bool:
+    rule = rules().get(finding.rule)
+    return rule is not None and rule.is_remainder
+
+
+def _vagueness(finding: Finding) -> int | None:
+    rule = rules().get(finding.rule)
+    return rule.vagueness if rule else None
+
+
+def _is_clearer(finding: Finding, other: Finding) -> bool:
+    """Tell whether a finding says more of the same kernels than another one."""
+    vagueness = _vagueness(finding)
+    return vagueness is not None and vagueness < (_vagueness(other) or 0)
 
 
 def achievable(gain: Gain) -> float:
@@ -196,14 +215,14 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
     else:
         said = f"{first.title}."
-        said += " Record steady steps before you optimise the program." if _hides(first) else ""
+        said += " Record steady steps before you optimise the program." if _is_warm_up(first) else ""
     is_timed = TIMED & set(figures) or first.gain.high < WIDE
     return f"{said} {_mended(first, best) if is_timed else ''}".strip()
 
 
 def _mended(finding: Finding, best: Gain | None) -> str:
     """Return what mending a cause gains; of a GPU that computes, what all findings leave to gain."""
-    if finding.rule != "computation":
+    if not _is_remainder(finding):
         return speaking(finding.gain)
     if finding.place:  # a known slow path
         return f"{finding.advice[HORIZONS[0]][0]}."
@@ -256,8 +275,7 @@ def _only_recorded(view: Selection) -> str:
     if len(view.run.os_calls):
         return f"The recording holds {len(view.run.os_calls):,} calls of the operating system and no work of a GPU."
     if is_logged(view):
-        read = (t for t in counted(view) if t.label.startswith(("Highest", "Average")))
-        known = next((f" Its {t.label[0].lower()}{t.label[1:]} was {t.value}." for t in read), "")
+        known = next((f" Its {t.label[0].lower()}{t.label[1:]} was {t.value}." for t in read_in_log(view, READ)), "")
         return f"The log does not say how busy the GPU was.{known}"
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
     return f"The recording describes {names or 'a machine'}, but no work of a program."
@@ -286,8 +304,8 @@ def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain
 
     Warm-up that hides all else is the largest loss.
     """
-    costly = [f for f in findings if f.evidence and ((f.gain.share and f.gain.high > 1) or _hides(f))]
-    most = max(costly, key=lambda f: (_hides(f), f.gain.share or 0.0), default=None)
+    costly = [f for f in findings if f.evidence and ((f.gain.share and f.gain.high > 1) or _is_warm_up(f))]
+    most = max(costly, key=lambda f: (_is_warm_up(f), f.gain.share or 0.0), default=None)
     if most and "job_idle_cost_per_h" not in figures:
         yield Tile(
             "Largest loss", percent(most.gain.share or most.evidence[0].value), theme(most.rule), most.evidence[0]

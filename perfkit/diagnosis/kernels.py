@@ -24,17 +24,21 @@ from perfkit.diagnosis.limiting import (
     unit_name,
     with_these_instructions,
 )
-from perfkit.diagnosis.rules import rules, tell
+from perfkit.diagnosis.rules import by_kind, counters
+from perfkit.diagnosis.rules import limits as limit_rules
+from perfkit.diagnosis.rules.counters import KERNEL_STALL
+from perfkit.diagnosis.rules.limits import LOW_OCCUPANCY, SMALL_BLOCKS
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent, printable
 from perfkit.selection import Selection
 
-# A rule about what limits kernels, and the limits that it tells of, as `limiters.LIMITS` names them.
+# The kind of a rule about what limits kernels, and the limits that it tells of, as `limiters.LIMITS` names them.
 GROUPS = {
-    "latency_bound": ("small grid", "latency"),
-    "memory_bound": limiters.MEMORIES,
-    "cache_bound": limiters.CACHES,
-    "compute_bound": limiters.SM_UNITS,
+    "latency": ("small grid", "latency"),
+    "memory": limiters.MEMORIES,
+    "cache": limiters.CACHES,
+    "compute": limiters.SM_UNITS,
 }
 # What the roof of a launch says where its counters do not name a unit.
 BY_ROOF = {"compute": "sm", "memory": "dram", "latency": "latency", "balanced": "sm", "small_grid": "small grid"}
@@ -43,7 +47,7 @@ KERNELS_ALONE = "the measured kernels"
 BETTER_HALF = 0.5
 STALLED, SATURATED = 0.3, 0.8  # Nsight Compute, rule CPIStall: over 0.3 of the latency, issue slots used below 0.8
 WORKING = 0.1  # of the cycles; a tensor pipe that is active less often hardly works (convention)
-LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
+FEW_WARPS = 0.5  # the guide's target for occupancy is above 50 %
 SPILLED = Gain(1.0, math.inf, "spilled registers make much of the memory traffic", whole=KERNELS_ALONE)
 SHORT_NS = 10_000  # all of a shorter kernel is latency where its grid does not fill the GPU (convention)
 NOTABLE = 0.1  # of the measured time (convention)
@@ -209,12 +213,12 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
     limits = limited(view, peaks=peaks)
     limits = limits[limits["dur_ns"].notna()]
     total = float(limits["dur_ns"].sum())
-    for rule, group in GROUPS.items():
+    for bound, group in GROUPS.items():
         rows = limits[limits["limit"].isin(group)]
         share = float(rows["dur_ns"].sum() / total) if total else 0.0
         if share >= BETTER_HALF:
-            yield _limit(view, rule, share, rows, known, peaks)
-            if rule == "latency_bound":  # where a unit works enough, more warps bring nothing
+            yield _limit(view, bound, share, rows, known, peaks)
+            if bound == "latency":  # where a unit works enough, more warps bring nothing
                 yield from _few_warps(view, known)
     yield from _small_blocks(view, known)
     yield from _causes(view, known)
@@ -225,7 +229,7 @@ def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding
     """Blocks of a few threads leave lanes idle; of blocks of one warp an SM may hold too few."""
     launches = view.launches[view.launches["dur_ns"].notna() & view.launches["block_threads"].notna()]
     threads = launches["block_threads"].astype("int64")
-    occupied = launches["theoretical_occupancy_frac"] < LOW_OCCUPANCY
+    occupied = launches["theoretical_occupancy_frac"] < FEW_WARPS
     rows = launches[(threads <= limiters.FEW_THREADS) | ((threads <= warps.WARP) & occupied)]
     total = float(view.launches["dur_ns"].sum())
     if rows.empty or rows["dur_ns"].sum() < NOTABLE * total:
@@ -250,7 +254,7 @@ def _small_blocks(view: Selection, known: dict[str, Figure]) -> Iterator[Finding
     gain = Gain(1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE)
     if count <= limiters.FEW_THREADS:
         gain = _of_kernels(known, share, 1 - count / warps.WARP, "best case: all 32 lanes of a warp work")
-    yield tell("small_blocks", title, level, text, (size, part), gain, place=place)
+    yield tell(SMALL_BLOCKS, title, level, text, (size, part), gain, place=place)
 
 
 def _residency(view: Selection, launch: pd.Series) -> str:
@@ -282,15 +286,15 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     launches = view.launches[["rank", "launch", "dur_ns"]]
     launches = launches[launches["dur_ns"].notna()]
     total, found = float(launches["dur_ns"].sum()), losses(view).merge(launches, on=["rank", "launch"])
-    for rule, rows in found.groupby("cause"):
+    for cause, rows in found.groupby("cause"):
         share = float(rows["dur_ns"].sum() / total) if total else 0.0
         if share < NOTABLE:
             continue
-        of, longest = rules()[str(rule)], rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+        of, longest = by_kind(counters)[str(cause)], rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
         name, lost = printable(longest["name"], 80), rows["lost_frac"] * rows["dur_ns"] / rows["dur_ns"].sum()
         definition = f"{of.definition}; of the longest launch"
         value = Figure(
-            f"{rule}_{'frac' if of.unit == '1' else of.unit}",
+            f"{cause}_{'frac' if of.unit == '1' else of.unit}",
             of.label,
             float(longest["value"]),
             of.unit,
@@ -298,15 +302,15 @@ def _causes(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             "access.losses",
         )
         definition = "share of the measured time: time of the launches with this cause"
-        part = Figure(f"{rule}_time_frac", f"Time with {of.label.lower()}", share, "1", definition, "access.losses")
+        part = Figure(f"{cause}_time_frac", f"Time with {of.label.lower()}", share, "1", definition, "access.losses")
         text = f"Launches with this cause take {part.text} of the measured time."
-        text += f" {_why_idle(view, longest)}" if rule == "imbalance" else ""
+        text += f" {_why_idle(view, longest)}" if cause == "imbalance" else ""
         gain = Gain(1.0, math.inf, "the counters do not bound what the kernels save", whole=KERNELS_ALONE)
         if lost.notna().all():
             what = "best case: what the cause does not touch takes as long as now"
             gain = _of_kernels(known, share, float(lost.sum()), what)
         title = of.title.format(value=value.text, kernel=name)
-        yield tell(str(rule), title, _level(known), text, (value, part), gain, place=f"kernel {name}")
+        yield tell(of, title, _level(known), text, (value, part), gain, place=f"kernel {name}")
 
 
 @kept
@@ -370,7 +374,7 @@ def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     gain = _of_kernels(known, time / total, float((saved * found["dur_ns"]).sum() / time), what)
     gain = SPILLED if needed.isna().any() else gain
     helps = words.helps.rstrip(".") if words else ""
-    yield tell("kernel_stall", title, _level(known), text, (stall, part), gain, first=helps, place=f"kernel {name}")
+    yield tell(KERNEL_STALL, title, _level(known), text, (stall, part), gain, first=helps, place=f"kernel {name}")
 
 
 def _is_for_stalls(view: Selection, rows: pd.DataFrame) -> pd.Series:
@@ -392,7 +396,7 @@ def binding(known: Mapping[str, Figure]) -> bool:
 def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     """The launch configuration leaves the SMs with few warps to hide waiting behind."""
     achieved, possible = known.get("achieved_occupancy_frac"), known.get("theoretical_occupancy_frac")
-    if achieved is None or possible is None or possible.value >= LOW_OCCUPANCY or not binding(known):
+    if achieved is None or possible is None or possible.value >= FEW_WARPS or not binding(known):
         return
     launches = view.launches
     longest = launches.iloc[int(launches["dur_ns"].fillna(0).to_numpy().argmax())]
@@ -405,14 +409,13 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Latency limits the measured kernels: an SM may hold only {possible.text} of its warps"
     gain = Gain(1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE)
     evidence = (possible, achieved)
-    yield tell("low_occupancy", title, _level(known), text, evidence, gain)
+    yield tell(LOW_OCCUPANCY, title, _level(known), text, evidence, gain)
 
 
 def _limit(
-    view: Selection, rule: str, share: float, rows: pd.DataFrame, known: dict[str, Figure], peaks: str
+    view: Selection, bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure], peaks: str
 ) -> Finding:
     """Return the finding on what limits launches, `share` of the measured time."""
-    bound = rule.removesuffix("_bound")
     definition = "share of the measured time: time of the launches with this limit"
     figure = Figure(
         f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "limiters.limiters"
@@ -422,21 +425,22 @@ def _limit(
     limit = str(longest["limit"])
     name = printable(longest["name"], 80)
     text = f"Longest: {name}. {busy_units(longest)}"
-    gain = _gain(view, rule, rows, known, share, peaks)
-    if gain.high == math.inf and rule in ("cache_bound", "compute_bound"):
+    gain = _gain(view, bound, rows, known, share, peaks)
+    if gain.high == math.inf and bound in ("cache", "compute"):
         text += f" {with_these_instructions(rows)}"
     title = f"{limits_named(rows)} the measured kernels {percent(share)} of their time"
-    severity = _level(known) if rule == "latency_bound" else "low"
+    severity = _level(known) if bound == "latency" else "low"
     steps = helps_against(view, limit, str(longest["pipe"]))
+    rule = by_kind(limit_rules)[bound]
     return tell(rule, title, severity, text, (figure, *evidence), gain, first=steps, place=f"kernel {name}")
 
 
-def _gain(view: Selection, rule: str, rows: pd.DataFrame, known: dict[str, Figure], share: float, peaks: str) -> Gain:
+def _gain(view: Selection, bound: str, rows: pd.DataFrame, known: dict[str, Figure], share: float, peaks: str) -> Gain:
     """Return what launches gain: up to their roof, where the roof is that of what limits them."""
     points = _under_roof(view, roof(view, peaks=peaks).points)
     keys = pd.MultiIndex.from_frame(rows[["rank", "launch"]])
     of_rows = points[pd.MultiIndex.from_frame(points[["rank", "launch"]]).isin(keys)]
-    has_roof = rule in ("latency_bound", "memory_bound") or rows["limit"].eq("tensor").all()
+    has_roof = bound in ("latency", "memory") or rows["limit"].eq("tensor").all()
     if has_roof or rows["limit"].eq("sm").all():
         return _up_to_roof(view, of_rows, known, share)
     return Gain(1.0, math.inf, "no counter bounds what other instructions would save", whole=KERNELS_ALONE)

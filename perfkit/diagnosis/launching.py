@@ -22,7 +22,10 @@ from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import AT_MOST, avoidable, synchronisations
 from perfkit.diagnosis.replayed import FASTER, PAUSE_NS, saving, slowed, uncapturable, with_others
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.changes import NO_WAITS
+from perfkit.diagnosis.rules.launches import LAUNCH_BLOCKING, LAUNCH_OVERHEAD, SMALL_OPERATORS, SYNCHRONISATION
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.rules.steps import CHECKPOINTING
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -122,7 +125,7 @@ def _blocking(view: Selection) -> Iterator[Finding]:
     reason += f"; {FASTER}" if slowed(view) > 1 else ""
     gain = Gain(1.0, max(high, 1.0), reason, max(1 - 1 / high, 0.0))
     title = f"Launches that wait for their kernels take {cost.text} of the time"
-    yield tell("launch_blocking", title, severity(gain.share or 0.0), text, (waits, cost), gain)
+    yield tell(LAUNCH_BLOCKING, title, severity(gain.share or 0.0), text, (waits, cost), gain)
 
 
 @kept
@@ -191,12 +194,12 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         text += f" In these gaps the GPU is idle, as shares of the whole time: {'. '.join(parts)}."
     if why := uncapturable(view):
         text += f" {why[0].upper()}{why[1:]}."
-    rule = "small_operators" if framework else "launch_overhead"
+    rule = SMALL_OPERATORS if framework else LAUNCH_OVERHEAD
     optimizer = _of_optimizer(view)
     gain, first = removing(idle, AT_MOST), ""
     if optimizer:
         gain, first = with_others(gain, {"computation": optimizer}), FUSED
-    yield tell(rule, title, severity(idle), text, (pause, figure), gain, first=first)
+    yield tell(rule, title, severity(idle), text, (pause, figure), gain, first=first, is_mean=True)
 
 
 def _of_optimizer(view: Selection) -> float:
@@ -218,7 +221,7 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     idle, directly = known.get("sync_idle_frac"), known.get("idle_sync_frac")
     if idle is None or idle.value < NOTABLE or (directly is not None and directly.value >= idle.value):
         return None
-    gained, saved, share = saving(view, "waits"), checkpoint_causes(view), idle.value
+    gained, saved, share = saving(view, NO_WAITS), checkpoint_causes(view), idle.value
     if gained is not None and gained < HELD_UP * share:
         return None  # what follows the waits holds the GPU up, not the waits
     inside = directly.value if directly is not None else 0.0
@@ -248,7 +251,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     text = f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST)
-    yield tell("synchronisation", title, severity(idle.value), text, evidence, gain)
+    yield tell(SYNCHRONISATION, title, severity(idle.value), text, evidence, gain)
 
 
 @kept
@@ -322,7 +325,7 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     title = f"{TITLES[witness]} {percent(share)} of the time"
     gain = removing(share, "best case: the run saves all of this time; copying the state to the CPU remains")
     text = _described(view, found, {figure.id: figure for figure in evidence})
-    yield tell("checkpointing", title, severity(share), text, evidence, gain)
+    yield tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
 
 
 def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Figure]:

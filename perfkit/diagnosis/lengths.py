@@ -14,8 +14,10 @@ import pandas as pd
 from perfkit.analysis.phases import OTHER
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.phases import phases
-from perfkit.diagnosis.rules import tell, words
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.rules.steps import STEP_LENGTHS
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts, unrecorded
+from perfkit.diagnosis.words import words
 from perfkit.format import duration
 from perfkit.selection import Selection
 
@@ -113,4 +115,4 @@ def findings(view: Selection) -> Iterator[Finding]:
         text += f"{IDLE_NAMES.get(found.cause, found.cause)}."
     gain = Gain(1.0, 1.0, "the finding on what the long steps wait for says what mending it gains")
     title = f"Steps have two lengths: {short.text} and {long.text}"
-    yield tell("step_lengths", title, "low", text, (short, long), gain)
+    yield tell(STEP_LENGTHS, title, "low", text, (short, long), gain)

@@ -15,7 +15,7 @@ Megatron-LM, Llama 3; the guide's symptom of bottleneck 1 is below 0.4).
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -23,8 +23,9 @@ import pandas as pd
 from perfkit import hardware
 from perfkit.analysis import communication, efficiency, llm_operations
 from perfkit.analysis import scaling as analysis_scaling
-from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing, severity
-from perfkit.diagnosis.rules import tell, words
+from perfkit.diagnosis.finding import Figure, Refusal
+from perfkit.diagnosis.rules.network import LOW_RATE
+from perfkit.diagnosis.words import words
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
 from perfkit.hardware import Peaks
@@ -92,15 +93,10 @@ class Share:
     why: str
 
 
-LOW_RATE, POOR_RATE = 0.6, 0.4
-LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
 STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
-FEW_CARDS = 4  # GPUs for each network card, from which on they share too little (convention)
 PER_CARD = "baseline_gpus_per_card_count"
 TCP, BY_HOST, BEST = "baseline_tcp_frac", "baseline_by_host_frac", "_best_ratio"
-MFU, RATE, OPTIMIZER = "baseline_mfu_frac", "_ratio", "baseline_optimizer_frac"
-NOTABLE = 0.1  # of an iteration
-OF_LINKS = "a benchmark shows the speed of the links, but not how much time a program communicates"
+OPTIMIZER = "baseline_optimizer_frac"
 
 
 def spoken(precision: str) -> str:
@@ -454,66 +450,6 @@ def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
         if limit.bytes_per_s is None:
             question = "How close do collectives come to the speed of the links?"
             yield Refusal(question, limit.why, "nvidia-smi nvlink --status; ibstat")
-
-
-def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Yield what benchmarks of communication and logs of trainings show."""
-    yield from _bandwidth(known)
-    nothing = Gain(1.0, math.inf, OF_LINKS)
-    if share := known.get(TCP):
-        title = f"NCCL runs {share.text} of its network connections over TCP instead of InfiniBand or RoCE"
-        yield tell("network_tcp", title, "high", f"{share.label}: {share.definition}.", (share,), nothing)
-    if share := known.get(BY_HOST):
-        title = f"NCCL runs {share.text} of its network connections by way of host memory (no GPUDirect RDMA)"
-        yield tell("network_by_host", title, "medium", f"{share.label}: {share.definition}.", (share,), nothing)
-    if (figure := known.get(PER_CARD)) and figure.value >= FEW_CARDS:
-        title = f"{figure.text} GPUs share one network card"
-        text = f"{figure.label}: {figure.definition}. All traffic between nodes goes through it."
-        yield tell("network_cards", title, "medium", text, (figure,), nothing)
-    for name, share in known.items():
-        if name.startswith(MFU):
-            yield from _training(share)
-        if name.startswith(OPTIMIZER) and share.value >= NOTABLE:
-            time = known[name.replace("_frac", "_ns")]
-            of = share.label.partition(", ")[2]
-            title = f"The optimizer step takes {share.text} of an iteration{f' of {of}' if of else ''}"
-            text = f"{time.label}: {time.text}. The forward and the backward pass do the GPU's arithmetic."
-            gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
-            yield tell("training_optimizer", title, severity(share.value), text, (share, time), gain)
-
-
-def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """One finding for all operations that are far below the line rate, the slowest first."""
-    rates = [figure for name, figure in known.items() if name.startswith("baseline_") and name.endswith(RATE)]
-    low = sorted((figure for figure in rates if figure.value < LOW_RATE), key=lambda figure: figure.value)
-    if not low:
-        return
-    slowest = low[0]
-    reached = [known[figure.id.removesuffix(BEST).removesuffix(RATE) + "_bytes_per_s"] for figure in low]
-    whose = "the best in the same log" if slowest.id.endswith(BEST) else "the line rate of the links"
-    title = f"{reached[0].label} is {slowest.text} of {whose}"
-    listed = ", ".join(f"{figure.label} {figure.text}" for figure in reached[:5])
-    others = f"; {len(rates) - len(low)} other operations reach more" if len(rates) > len(low) else ""
-    text = f"Bus bandwidth of the largest messages: {listed}{others}. {slowest.label}: {slowest.definition}."
-    level = "high" if slowest.value < POOR_RATE else "medium"
-    evidence = tuple(dict.fromkeys(figure for pair in zip(low, reached, strict=True) for figure in pair))
-    yield tell("bus_bandwidth", title, level, text, evidence, Gain(1.0, math.inf, OF_LINKS))
-
-
-def _training(share: Figure) -> Iterator[Finding]:
-    text = f"{share.label}: {share.definition}."
-    whose = f" of {of}" if (of := share.label.partition(", ")[2]) else ""
-    if share.value > SUSPICIOUS_MFU:
-        title = f"An MFU{whose} of {share.text} is more than any published training reaches"
-        gain = Gain(1.0, 1.0, "the figure is doubtful, not the program: the right peak or count makes the figure lower")
-        yield tell("training_mfu_suspicious", title, "low", text, (share,), gain)
-    if share.value >= LOW_MFU:
-        return
-    level = "high" if share.value < POOR_MFU else "medium"
-    title = f"The training{whose} uses {share.text} of the GPU's arithmetic (MFU)"
-    reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; worst case: this training cannot get faster"
-    gain = removing(1 - share.value / GOOD_MFU, reason)
-    yield tell("training_mfu", title, level, text, (share,), gain)
 
 
 def growing(view: Selection) -> str:

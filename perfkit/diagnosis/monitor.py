@@ -14,9 +14,12 @@ from perfkit.analysis import monitoring
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.monitoring.readings import BUSY, DEVICE, NEAR_POWER
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules import tell, words
+from perfkit.diagnosis.rules import by_kind, logs
+from perfkit.diagnosis.rules.logs import LOG_CAPPED, LOG_LITTLE_POWER, LOG_UNUSED, LOG_WAITED_FOR
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.speed import slowed_by_clock
 from perfkit.diagnosis.timeline import named
+from perfkit.diagnosis.words import words
 from perfkit.format import several
 from perfkit.selection import Selection
 
@@ -133,7 +136,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     is_known = view.samples["metric"].eq("memory_used_bytes").any()
     text += ", and no program holds memory there as on the others." if is_known else "."
     gain = Gain(1.0, 1 / (1 - value), "best case: the work divides evenly over all GPUs", value)
-    yield tell("log_unused", title, severity(value), text, (share, others), gain)
+    yield tell(LOG_UNUSED, title, severity(value), text, (share, others), gain)
 
 
 def _waiting(view: Selection) -> Iterator[Finding]:
@@ -161,7 +164,7 @@ def _waiting(view: Selection) -> Iterator[Finding]:
             f"{_named(view, waiting)}: a kernel runs there {share.text} of the time, but draws only {power.text} of "
             "the power limit. Kernels of collectives (NCCL) look so while they wait: they spin."
         )
-        yield tell("log_waited_for", title, "high", text, (share, power), nothing)
+        yield tell(LOG_WAITED_FOR, title, "high", text, (share, power), nothing)
         return
     verb = "runs" if count == 1 else "run"
     title = f"{_named(view, waiting)} {verb} kernels without a break, but with only {power.text} of the power"
@@ -169,7 +172,7 @@ def _waiting(view: Selection) -> Iterator[Finding]:
         f"This holds {share.text} of the time. Kernels of collectives look so while they wait for another GPU or node "
         "(they spin), and so do small kernels that run one at a time."
     )
-    yield tell("log_little_power", title, "medium", text, (share, power), nothing)
+    yield tell(LOG_LITTLE_POWER, title, "medium", text, (share, power), nothing)
 
 
 def _capped(view: Selection) -> Iterator[Finding]:
@@ -196,7 +199,7 @@ def _capped(view: Selection) -> Iterator[Finding]:
     usual = _average(others, "clock_frac")
     if len(others):
         text += f" {_named(view, others)} {'is' if len(others[DEVICE].drop_duplicates()) == 1 else 'are'} not capped."
-    yield tell("log_capped", title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual))
+    yield tell(LOG_CAPPED, title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual))
 
 
 def _uncapped(share: float, clock: float, usual: float) -> Gain:
@@ -263,7 +266,8 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     title += f" (also: {others})" if others else ""
     gain = Gain(1.0, math.inf, "the log shows the problem, but not its cost: record a timeline")
     target = f"{worst['threshold']:.0%}".replace("%", " %") if is_share and pd.notna(worst["threshold"]) else "none"
-    return replace(tell(f"log_{check}", title, level, reason, tuple(evidence), gain), target=target)
+    rule = by_kind(logs)[str(check)]
+    return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
 
 
 @kept

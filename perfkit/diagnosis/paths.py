@@ -19,7 +19,18 @@ import pandas as pd
 from perfkit.analysis import calltree
 from perfkit.analysis.warps import ISSUING, stall_words
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules import tell, words
+from perfkit.diagnosis.rules.call_paths import (
+    MPI_TIME,
+    PATHS_ALLOCATION,
+    PATHS_BARRIERS,
+    PATHS_COPIES,
+    PATHS_GPU_IDLE,
+    PATHS_HOST,
+    PATHS_LAUNCHES,
+    PATHS_STALL,
+)
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.words import words
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
@@ -110,7 +121,7 @@ def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Threads of OpenMP wait at barriers for {share.text} of all threads' time"
     reason = "the times are sums over threads: they do not show how long the run waits for the slowest thread"
     gain = Gain(1.0, math.inf, reason)
-    yield tell("paths_barriers", title, severity(whole), text, tuple(evidence), gain, place=place)
+    yield tell(PATHS_BARRIERS, title, severity(whole), text, tuple(evidence), gain, place=place)
 
 
 def _stall(view: Selection) -> Iterator[Figure]:
@@ -190,7 +201,7 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     gain = removing(1 - busy.value, reason)
     level = "high" if 1 - busy.value >= SEVERE else "medium"
     evidence = (busy, known["paths_operation_ns"], known["paths_wall_ns"])
-    yield tell("paths_gpu_idle", title, level, text, evidence, gain)
+    yield tell(PATHS_GPU_IDLE, title, level, text, evidence, gain, is_mean=True)
 
 
 def too_few(known: Mapping[str, Figure]) -> str:
@@ -248,7 +259,7 @@ def _copies(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     shorter = min(("paths_copy_ns", "paths_kernel_ns"), key=lambda id: known[id].value if id in known else math.inf)
     what = "all copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
     gain = _of_wall(known, shorter, f"best case: computation hides {what}")
-    yield tell("paths_copies", title, _severity(share, gain), text, evidence, gain, place=place)
+    yield tell(PATHS_COPIES, title, _severity(share, gain), text, evidence, gain, place=place)
 
 
 def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -261,7 +272,7 @@ def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Allocating memory takes {share.text} of the time of all GPU operations"
     text = f"Allocations take {time.text} of {whole.text}. Meanwhile no kernel of the same stream runs."
     gain = _of_wall(known, "paths_allocation_ns", "best case: the run saves all allocations")
-    yield tell("paths_allocation", title, _severity(share, gain), text, (share, time, whole), gain)
+    yield tell(PATHS_ALLOCATION, title, _severity(share, gain), text, (share, time, whole), gain)
 
 
 def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -275,7 +286,7 @@ def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
     helps = (said.helps if said else "Look at the kernel's source lines with the most samples.").rstrip(".")
     best = "best case: the time of all kernels, because a share of samples is not a share of time"
     gain = _of_wall(known, "paths_kernel_ns", best)
-    yield tell("paths_stall", title, _severity(share, gain), text, (share,), gain, first=helps)
+    yield tell(PATHS_STALL, title, _severity(share, gain), text, (share,), gain, first=helps)
 
 
 def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -293,7 +304,7 @@ def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
     reason = "best case: the run saves the CPU's time in launches; they overlap with kernels"
     gain = removing(min(cost.value, 1.0), reason) if cost else Gain(1.0, float("inf"), NO_WALL)
     level = "medium" if cost and cost.value >= NOTABLE else "low"
-    yield tell("paths_launches", title, level, text, evidence, gain)
+    yield tell(PATHS_LAUNCHES, title, level, text, evidence, gain)
 
 
 def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -332,7 +343,7 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if asleep := known.get("paths_asleep_frac"):
         text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
     level = "medium" if share >= SEVERE else "low"
-    yield tell("paths_host", title, level, text, (figure, own, total), gain, place=_place(path, deepest))
+    yield tell(PATHS_HOST, title, level, text, (figure, own, total), gain, place=_place(path, deepest))
 
 
 def _place(path: pd.DataFrame, deepest: pd.Series) -> str:
@@ -382,7 +393,7 @@ def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"MPI calls take {whole.text} of the CPU time; {name} alone takes {most.text}"
     reason = "this is a share of all ranks' CPU time; the recording does not show how long ranks wait for each other"
     gain = Gain(1.0, math.inf, reason)
-    yield tell("mpi_time", title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain)
+    yield tell(MPI_TIME, title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain)
 
 
 def _of_wall(known: dict[str, Figure], figure: str, reason: str) -> Gain:

@@ -17,54 +17,28 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import MEMORY_CALL, is_kernel_launch, on_one_axis, started_by, where
+from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, where
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.whatif import Prepared, Replay
-from perfkit.analysis.whatif.changes import Change
+from perfkit.analysis.whatif.changes import Change as Replayed
 from perfkit.analysis.whatif.replay import Stretch
-from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explained, kept, severity
+from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, of_steps
-from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
+from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
 from perfkit.schema import unique
 from perfkit.selection import Selection
 
-LOADING = whatif.Host(factor=0.0)  # no loading at all
 ONE_WORKER = whatif.Host(workers=1)  # loading ahead, as slow as now
-# By the name of the change in a rule: what is replayed, in words, and how.
-CHANGES: dict[str, tuple[str, Change]] = {
-    "loading": ("data loading hidden", LOADING),
-    "waits": ("waits for the GPU removed", whatif.Synchronisations()),
-    "graphs": ("launches in CUDA graphs", whatif.Launches("graph")),
-    "copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
-    "faster_copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
-    "communication": ("communication overlapped with computation", whatif.Communication()),
-}
-# Lines of the ledger by the name of the change: what its findings claim themselves, and what else may get shorter.
-HOST = ("host_code", "data_loading", "system", "mpi")
-OTHERS = ("sync", "launch", "cuda_call", "memory", "kernel_wait", "other", "collective")
-CLAIMED: dict[str, tuple[str, ...]] = {
-    "loading": ("data_loading",),
-    "waits": ("sync", "launch", "host_code", "kernel_wait"),
-    "graphs": ("launch", "host_code", "kernel_wait"),
-    "communication": ("collective",),
-}
-FREED = {"copies": OTHERS, "faster_copies": OTHERS}  # not what the CPU does after a copy; of other changes all lines
-LINES = {"collective": "collectives"}
-# By rule: what is replayed to see what else gets shorter if a cause is gone whole, and which lines count. All that the
-# CPU does between its calls goes then, so that idle time of other code of the CPU does not count.
-AT_BEST: dict[str, tuple[Change, tuple[str, ...]]] = {
-    "idle_host_code": (whatif.Host(0.0, pattern=""), OTHERS),
-    "idle_memory": (whatif.Calls(f"^(?:{MEMORY_CALL.pattern})"), tuple({*HOST, *OTHERS} - {"memory"})),
-}
+LINES = {"collective": "collectives"}  # how a reason calls a line
 FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
-PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
 SLOWED = 2.7  # times as long a CPU takes to launch under PyTorch's profiler: measured 1.4 to 2.7 (data/README.md, H200)
 # What the profiler takes at least to time and store an operator or a call, as a share of a median call that launches on
@@ -77,43 +51,43 @@ IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still c
 NOTABLE_ERROR = LITTLE = 0.01  # of a replay without a change; of the time
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
-# Findings whose remedy makes the kernels themselves shorter.
-OF_KERNELS = {"precision", "attention", "tensor_cores", "memory_bandwidth", "few_blocks", "slow_gpu", "clock_lowered"}
-OF_KERNELS |= {"small_blocks", "latency_bound", "memory_bound", "cache_bound", "compute_bound", "low_occupancy"}
-OF_KERNELS |= {"paths_stall", "casts"}
-OF_KERNELS |= {"unaligned_products", "attention_mask"}
 # What remains however well everything else is hidden: the first of these that is known.
 FLOORS = ("computation_frac", "paths_kernel_wall_frac")
 
 
 def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings with the gain of each as far as a replay can predict it."""
-    tighter = []
-    for finding in findings:
-        words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
-        if change:
-            part = of_steps(view) if finding.gain.whole == STEADY else None
-            gain = explained(within(part or view, finding.gain, (change,), words, rules()[finding.rule].change))
-            if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
-                gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
-            if any(why.startswith(BLOCKED) for why in finding.against):
-                gain = replace(gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost")
-            finding = replace(finding, gain=gain)
-            saved = saving(view, rules()[finding.rule].change)
-            partial = rules()[finding.rule].change in PARTIAL
-            if saved is not None and not partial and saved < DOUBTFUL * (finding.gain.share or 0.0):
-                why = f"a simulation with {words} saves only {percent(saved)} of the time"
-                level = max(severity(saved), finding.severity, key=SEVERITIES.index)
-                finding = replace(finding, confidence="low", against=(*finding.against, why), severity=level)
-        elif finding.rule in AT_BEST:
-            finding = replace(finding, gain=explained(_at_best(view, finding.gain, finding.rule)))
-        tighter.append(finding)
-    return tighter
+    return [_with_gain(view, finding) for finding in findings]
 
 
-def saving(view: Selection, change: str) -> float | None:
+def _with_gain(view: Selection, finding: Finding) -> Finding:
+    rule = rules()[finding.rule]
+    if rule.at_best:
+        return replace(finding, gain=explained(_at_best(view, finding.gain, rule.at_best)))
+    change = rule.change
+    if change is None:
+        return finding
+    part = of_steps(view) if finding.gain.whole == STEADY else None
+    gain = within(part or view, finding.gain, (change.replayed,), change.words, change)
+    gain = explained(gain)
+    if Objection.WARM_UP in finding.objections:
+        gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
+    if Objection.BLOCKED in finding.objections:
+        gain = replace(gain, low=1.0, reason=f"{gain.reason}; it may hold what waiting launches cost")
+    finding = replace(finding, gain=gain)
+    saved = saving(view, change)
+    if saved is None or change.is_partial or saved >= DOUBTFUL * (finding.gain.share or 0.0):
+        return finding
+    why = f"a simulation with {change.words} saves only {percent(saved)} of the time"
+    level = max(severity(saved), finding.severity, key=SEVERITIES.index)
+    objections = finding.objections | {Objection.LITTLE_SAVED}
+    against = (*finding.against, why)
+    return replace(finding, confidence="low", against=against, objections=objections, severity=level)
+
+
+def saving(view: Selection, change: Change) -> float | None:
     """Return the share of the run's time that a replay with a change saves at most; None where it refuses."""
-    replay = _replayed(view, changes=(CHANGES[change][1],))
+    replay = _replayed(view, changes=(change.replayed,))
     if isinstance(replay, str) or not replay.measured_ns:
         return None
     return max(1 - replay.low_ns / replay.measured_ns, 0.0)
@@ -173,15 +147,17 @@ def uncapturable(view: Selection) -> str:
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
     named = [rules()[finding.rule].change for finding in findings]
-    changes = dict(CHANGES[name] for name in named if name)
+    changes = {change.words: change.replayed for change in named if change}
     if not changes:
         return bound
     gain = within(view, bound, tuple(changes.values()), " and ".join(changes) if len(changes) < 3 else "all changes")
     return gain if all(named) else replace(gain, high=bound.high)
 
 
-def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str, name: str = "") -> Gain:
-    """Return the part of the bound that the replay leaves; `name`: that of a change whose finding has the bound."""
+def within(
+    view: Selection, bound: Gain, changes: tuple[Replayed, ...], words: str, change: Change | None = None
+) -> Gain:
+    """Return the part of the bound that the replay leaves; `change`: that of the finding that has the bound."""
     replay = _replayed(view, changes=changes)
     if isinstance(replay, str):
         return replace(bound, reason=f"{bound.reason}; {replay}")
@@ -190,7 +166,7 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     part = _part(view)
     of_part = part if isinstance(part, Stretch) else None
     if any(isinstance(change, whatif.Kernels) for change in changes):  # profilers make launching slower, up to twice
-        graphs = _replayed(view, changes=(*changes, CHANGES["graphs"][1]))
+        graphs = _replayed(view, changes=(*changes, GRAPHS.replayed))
         at_least = replay.low_ns if isinstance(graphs, str) else (replay.low_ns + graphs.low_ns) // 2
         replay = replace(replay, low_ns=min(at_least, replay.low_ns))
     low, high = _range(replay, of_part)
@@ -203,8 +179,9 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
         model += "steps: their length and their time in each kind of kernel and copy differ by at most "
         model += f"{percent(of_part.apart_frac)} of a step, "
         model += f"and steady steps are {percent(of_part.share_frac)} of the time"
-    if LOADING in changes:  # loading overlaps at most with the work of the steps, and still takes its time
-        slower = _replayed(view, changes=tuple(ONE_WORKER if change == LOADING else change for change in changes))
+    hidden = HIDDEN_LOADING.replayed
+    if hidden in changes:  # loading overlaps at most with the work of the steps, and still takes its time
+        slower = _replayed(view, changes=tuple(ONE_WORKER if change == hidden else change for change in changes))
         low = 1.0 if isinstance(slower, str) else min(low, _range(slower, of_part)[0])
         if not isinstance(slower, str) and slower.high_ns > replay.high_ns:
             model += f", or {duration(slower.high_ns)} where one worker loads ahead, as slowly as now"
@@ -222,7 +199,7 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
         low, high = 1.0, min(high, bound.high)
     else:
         least = bound.high
-        bound = _extended(view, bound, changes, name) if high > least else bound
+        bound = _extended(view, bound, changes, change) if high > least else bound
         is_replayed = bound.high > least or (is_whole and high < least)
         high = high if is_replayed else least
     most = bound.reason if low <= 1 else NONE.sub("", bound.reason)
@@ -231,13 +208,13 @@ def within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str
     return replace(bound, low=min(max(1.0, low), high), high=high, reason=f"{model}; {most}")
 
 
-def _extended(view: Selection, bound: Gain, changes: tuple[Change, ...], name: str) -> Gain:
+def _extended(view: Selection, bound: Gain, changes: tuple[Replayed, ...], change: Change | None) -> Gain:
     """Return the bound with the time of other lines of the ledger that get shorter in the replay, and their names."""
     freed = shortened(view, changes=changes)
     if bound.share is None or not freed:
         return bound
-    claimed = CLAIMED.get(name, ())
-    lines = FREED.get(name, (*HOST, *OTHERS))
+    claimed = change.claimed if change else ()
+    lines = change.freed if change else ALL
     freed = {line: part for line, part in freed.items() if line in lines}
     own = {line: part for line, part in freed.items() if line in claimed}
     if own:  # what the finding claims itself is no other time
@@ -261,21 +238,21 @@ def with_others(bound: Gain, freed: Mapping[str, float]) -> Gain:
     return replace(bound, high=high, reason=reason, beyond=tuple(others))
 
 
-def _at_best(view: Selection, gain: Gain, rule: str) -> Gain:
+def _at_best(view: Selection, gain: Gain, at_best: Freed) -> Gain:
     """Return the bound of a cause that no change removes, with the other time that goes with it in a replay."""
-    change, others = AT_BEST[rule]
-    replay = _replayed(view, changes=(change,))
+    changes = (at_best.replayed,)
+    replay = _replayed(view, changes=changes)
     if isinstance(replay, str) or not replay.low_ns:
         return gain
-    freed = shortened(view, changes=(change,), promised=whatif.MID)
+    freed = shortened(view, changes=changes, promised=whatif.MID)
     part = _part(view)
     _, most = _range(replay, part if isinstance(part, Stretch) else None)
-    extended = with_others(gain, {line: freed.get(line, 0.0) for line in others})
+    extended = with_others(gain, {line: freed.get(line, 0.0) for line in at_best.lines})
     return replace(extended, high=min(extended.high, most)) if most > gain.high else gain
 
 
 @kept
-def shortened(view: Selection, *, changes: tuple[Change, ...], promised: int = whatif.HIGH) -> dict[str, float]:
+def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int = whatif.HIGH) -> dict[str, float]:
     """Return which lines of the ledger get shorter in a replay, by how much of the time; empty without one.
 
     `promised` is the view of the replay, by default the one that promises least.
@@ -342,7 +319,7 @@ def _part(view: Selection) -> Stretch | PerfkitError | None:
 
 
 @kept
-def _replayed(view: Selection, *, changes: tuple[Change, ...]) -> Replay | str:
+def _replayed(view: Selection, *, changes: tuple[Replayed, ...]) -> Replay | str:
     run = _prepared(_whole(view))
     if isinstance(run, str):
         return run
@@ -396,7 +373,7 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None
-    shorter = sum(f.gain.share or 0.0 for f in found if f.rule in OF_KERNELS)
+    shorter = sum(f.gain.share or 0.0 for f in found if _shortens_kernels(f))
     floor = max(next((figures[i].value for i in FLOORS if i in figures), 0.0) - shorter, 0.0)
     high = min(speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf"))
     reason = "the findings overlap, so perfkit does not multiply their gains; the kernels' own time remains"
@@ -407,3 +384,8 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     low, high = (max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high"))
     beyond = next((member.beyond for member in members if member.high == high > gain.high), ())
     return explained(replace(gain, low=low, high=high, beyond=beyond))
+
+
+def _shortens_kernels(finding: Finding) -> bool:
+    rule = rules().get(finding.rule)
+    return rule is not None and rule.shortens_kernels

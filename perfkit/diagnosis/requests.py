@@ -12,7 +12,8 @@ import pandas as pd
 from perfkit.analysis.causes import where
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.program import goes_backward
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.rules.steps import NO_REQUEST
 from perfkit.diagnosis.timeline import idle_gaps, owned, span_ns, unrecorded
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
@@ -56,4 +57,4 @@ def findings(view: Selection) -> Iterator[Finding]:
     text += "nothing to do until a request comes: the load sets the pace, not the program."
     gain = Gain(1.0, 1.0, "a faster program is not asked more often", share)
     title = f"The server has no request {percent(share)} of the time, and the GPU is idle"
-    yield tell("no_request", title, "low", text, (figure,), gain)
+    yield tell(NO_REQUEST, title, "low", text, (figure,), gain)

@@ -19,13 +19,14 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import gpu_time
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.kernels import ELEMENTWISE_BANDWIDTH, FEW_TILES
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
 
 SLOW, TAKEN, LONG_NS = 0.6, 0.3, 10_000
-FEW_TILES = 16  # where the number of SMs is not known; GPUs for computing have 56 and more (convention)
+TOO_FEW = 16  # where the number of SMs is not known; GPUs for computing have 56 and more (convention)
 PRODUCT = re.compile(r"aten::(?:mm|addmm)")
 TILE = re.compile(r"_MT(\d+)x(\d+)x\d+|_tilesize(\d+)x(\d+)x\d+")  # of Tensile, of cuBLAS
 
@@ -76,7 +77,7 @@ def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
     text = f"They take {percent(share)} of the time and move {moved.text}, of {size(sheet.memory_bytes_per_s)}/s. "
     text += f"Most of it is {printable(longest['name'], 60)}: {int(longest['count']):,} times."
     gain = removing(share * (1 - used), "best case: they use the whole bandwidth of the data sheet")
-    yield tell("elementwise_bandwidth", title, severity(share * (1 - used)), text, (part, moved), gain)
+    yield tell(ELEMENTWISE_BANDWIDTH, title, severity(share * (1 - used)), text, (part, moved), gain)
 
 
 @kept
@@ -128,7 +129,7 @@ def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
     found = few_tiles(view)
     if found is None or found.share < TAKEN:
         return
-    most = FEW_TILES if pd.isna(found.sms) else found.sms / 2
+    most = TOO_FEW if pd.isna(found.sms) else found.sms / 2
     if found.tiles >= most:
         return
     definition = "tiles of the output of a matrix product, by its shapes and the tile in the kernel's name"
@@ -143,4 +144,4 @@ def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
     gain = Gain(1.0, math.inf, "the recording does not show how many blocks share the inner dimension already")
     if pd.notna(found.sms):
         gain = removing(share * (1 - found.tiles / found.sms), "best case: all SMs work on them")
-    yield tell("few_tiles", title, severity(share), text, (tiles, rate), gain)
+    yield tell(FEW_TILES, title, severity(share), text, (tiles, rate), gain)

@@ -17,7 +17,8 @@ import pandas as pd
 from perfkit.analysis.causes import covered
 from perfkit.analysis.intervals import cut, ends, total, union
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.machine import CPU_CORES, GPU_SHARED
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import idle_gaps, named, owned, span_ns, unrecorded
 from perfkit.format import percent
 from perfkit.selection import Selection
@@ -88,7 +89,7 @@ def _shared(view: Selection) -> Iterator[Finding]:
     text += "while the work of another runs."
     gain = removing(others, "best case: a process that is alone on the GPU saves the time in which others have it")
     gain = replace(gain, share=None, whole="each of these processes")
-    yield tell("gpu_shared", title, severity(others), text, (figure,), gain)
+    yield tell(GPU_SHARED, title, severity(others), text, (figure,), gain)
 
 
 @kept
@@ -140,7 +141,7 @@ def _crowded(view: Selection) -> Iterator[Finding]:
     text = f"{threads:,} threads ran on {cores:,} CPU cores. While the GPU was idle, other threads had them"
     text += f", most often {who}." if who else "."
     gain = removing(share, "best case: the launching thread always has a core, and the run saves all of this time")
-    yield tell("cpu_cores", title, severity(share), text, (off, running, known), gain)
+    yield tell(CPU_CORES, title, severity(share), text, (off, running, known), gain)
 
 
 def _most_often(view: Selection) -> str:

@@ -34,7 +34,10 @@ from perfkit.diagnosis import blocks
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak
 from perfkit.diagnosis.replayed import with_others, within
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.copies import UNIFIED_MEMORY
+from perfkit.diagnosis.rules.machine import CLOCK_LOWERED
+from perfkit.diagnosis.rules.operators import ATTENTION, FUSION, LAYOUT, PRECISION
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent, printable, size
@@ -201,7 +204,7 @@ def _clock(view: Selection) -> Iterator[Finding]:
     clocks = f"from {found.from_hz / 1e6:,.0f} to {found.to_hz / 1e6:,.0f} MHz"
     title = f"The clock falls {clocks} for {low.text} of the kernel time"
     gain = removing(lost, "best case: kernels run at the highest clock; kernels that wait for memory save less")
-    told = tell("clock_lowered", title, severity(lost), text, tuple(evidence), gain)
+    told = tell(CLOCK_LOWERED, title, severity(lost), text, tuple(evidence), gain)
     yield replace(told, next=LOG_LONGER) if _reasons(view, found) else told
 
 
@@ -235,7 +238,7 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
     reason = "best case: the run saves this time; worst case: none, because kernels do not wait for the pages"
     gain = removing(alone + beside, reason)
-    yield tell("unified_memory", title, severity(alone + beside), text, (exposed, hidden), gain)
+    yield tell(UNIFIED_MEMORY, title, severity(alone + beside), text, (exposed, hidden), gain)
 
 
 @kept
@@ -320,7 +323,7 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     reason = "best case: each chain becomes one kernel, as long as the shortest one of the chain; "
     gain = removing(most, f"{reason}values that are needed later must still be written, which saves less")
     title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
-    yield tell("fusion", title, severity(saved), text, (figure,), gain)
+    yield tell(FUSION, title, severity(saved), text, (figure,), gain)
 
 
 def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: float) -> Finding:
@@ -338,7 +341,7 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
     gain = removing(moved, reason)
     if is_layout:
         gain = with_others(gain, {"normalisation": with_normal - moved})
-    return tell("layout", title, severity(moved), text, (figure,), gain)
+    return tell(LAYOUT, title, severity(moved), text, (figure,), gain)
 
 
 def by_operator(kernels: pd.DataFrame, share: pd.Series) -> str:
@@ -367,7 +370,7 @@ def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
         left = min(points["flops"].sum() / points["gpu_ns"].sum() * 1e9 / bound[0], 1.0) * float(products)
         what = f"a fused kernel needs {percent(left)} of their time, that of its products at the peak ({bound[1]})"
     gain, level = shortening(view, known, found, what, left=left)
-    yield tell("attention", title, level, text, (figure,), gain)
+    yield tell(ATTENTION, title, level, text, (figure,), gain)
 
 
 def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
@@ -420,7 +423,7 @@ def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selectio
         gain = within(whole, gain, changes, words)
         gain = replace(gain, share=min(gain.share or 0.0, 1 - 1 / gain.high))
         level = severity(gain.share or 0.0)
-    yield tell("precision", title, level, text, (figure,), gain)
+    yield tell(PRECISION, title, level, text, (figure,), gain)
 
 
 def _staged(view: Selection) -> float:

@@ -30,9 +30,15 @@ from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing,
 from perfkit.diagnosis.framework import AT_MOST, VOLTA, capability, formats
 from perfkit.diagnosis.idle_owner import OWNED_CAUSES, owner_of, while_idle
 from perfkit.diagnosis.replayed import slowed, with_others
-from perfkit.diagnosis.rules import named, rules, tell, words
+from perfkit.diagnosis.rules import by_kind
+from perfkit.diagnosis.rules import idle as idle_rules
+from perfkit.diagnosis.rules.idle import IDLE, IDLE_EDGE, INSIDE
+from perfkit.diagnosis.rules.kernels import COMPUTATION, MEMORY_BANDWIDTH, SLOW_PATHS, TENSOR_CORES, TOO_LITTLE
+from perfkit.diagnosis.rules.operators import ATTENTION_MASK, CASTS, UNALIGNED_PRODUCTS
+from perfkit.diagnosis.rules.rule import Rule, tell
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
 from perfkit.diagnosis.timeline import busy
+from perfkit.diagnosis.words import words
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parsing import base
 from perfkit.selection import Selection
@@ -80,7 +86,7 @@ def too_little(view: Selection) -> Iterator[Finding]:
     text += "start of a program: no step of it was recorded."
     gain = Gain(1.0, 1.0, "no step was recorded that could get faster")
     title = "The recording holds too little work of the GPU to judge the program"
-    yield tell("too_little", title, "medium", text, (working, number_of), gain)
+    yield tell(TOO_LITTLE, title, "medium", text, (working, number_of), gain)
 
 
 def _idle(
@@ -95,9 +101,10 @@ def _idle(
         rest = idle.value - told.get("idle", 0.0)
         title = _who(view, "", rest)
         if rest >= NOTABLE:
-            yield _finding("idle", title, (idle,), f"The recording does not show the cause: {why}", rest)
+            yield _finding(IDLE, title, (idle,), f"The recording does not show the cause: {why}", rest)
         return
     recurring = idle.value - sum(once.values())
+    of_cause = by_kind(idle_rules)
     for cause, part in timeline.idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
         covered, loaded = (shares.get(str(cause), 0.0) for shares in (told, once))
@@ -128,7 +135,7 @@ def _idle(
             because = f"the CPU {owner.subject.rstrip(',')}" if is_owned else ""
             if place and cause == "host_code" and not is_owned:
                 because = f"the CPU ran code outside CUDA, in the {place}"
-            made = _finding(f"idle_{cause}", title, (share, idle), text, rest)
+            made = _finding(of_cause[str(cause)], title, (share, idle), text, rest)
             gain = made.gain
             if first == PERSISTENT and "idle_data_loading_frac" in figures:  # new workers load the first batch late
                 gain = with_others(gain, {"data_loading": figures["idle_data_loading_frac"].value})
@@ -198,7 +205,7 @@ def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str]:
         shares = rows["part_ns"].groupby(name).sum() / rows["part_ns"].sum()
         if len(shares) and shares.max() >= HALF:
             inside = str(shares.idxmax())
-            remedy = next((each["remedy"] for each in named("inside").values() if re.search(each["code"], inside)), "")
+            remedy = next((each.remedy for each in INSIDE.values() if each.code.search(inside)), "")
             is_long = rows["part_ns"][name == inside].mean() >= LONG_NS  # views of tensors take less
             if COMPUTING_CODE.match(inside) and is_long and not _starts_work(of, at[name == inside]):
                 remedy = ON_CPU
@@ -236,10 +243,10 @@ def _between_passes(view: Selection, moments: pd.DataFrame) -> NDArray[np.bool_]
     return answer
 
 
-def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float) -> Finding:
+def _finding(rule: Rule, title: str, evidence: tuple[Figure, ...], text: str, share: float) -> Finding:
     """Return the finding on this share of the time, which a cause keeps the GPU idle."""
-    reason = AT_MOST if rules()[rule].change else f"{AT_MOST}{NOT_REPLAYED}"
-    level = "low" if rule == "idle_edge" else severity(share)
+    reason = AT_MOST if rule.change else f"{AT_MOST}{NOT_REPLAYED}"
+    level = "low" if rule is IDLE_EDGE else severity(share)
     return tell(rule, title, level, text, evidence, removing(share, reason))
 
 
@@ -265,17 +272,17 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
             shapes = printable(str(inputs.idxmax()), 120) if len(inputs) else ""
             text += f" Of the inputs of {by.idxmax()}, the shapes {shapes} take the most time." if shapes else ""
     total, first, place = float(kernels["dur_ns"].sum()), "", ""
-    for path in named("slow").values():
-        is_slow = where(kernels["full_name"], re.compile(path["kernels"]).search)
+    for path in SLOW_PATHS.values():
+        is_slow = where(kernels["full_name"], path.kernels.search)
         found = kernels["dur_ns"][is_slow] / total
         if (part := float(found.sum())) >= THIRD:
-            text += f" {percent(part)} of the kernel time goes into {path['what']}."
+            text += f" {percent(part)} of the kernel time goes into {path.what}."
             by = found.groupby(kernels[outermost][is_slow].astype("string").fillna("kernels without operator")).sum()
-            first, place = path["remedy"], printable(" and ".join(by.index[by >= THIRD * part]), 120)
+            first, place = path.remedy, printable(" and ".join(by.index[by >= THIRD * part]), 120)
             title += f", {percent(part)} of the kernel time in {place}"
             gain = Gain(1.0, math.inf, "the recording does not show a faster path", part * computing.value)
     evidence, level = (computing,), "medium" if first else "low"
-    finding = tell("computation", title, level, text, evidence, gain, first=first, place=place)
+    finding = tell(COMPUTATION, title, level, text, evidence, gain, first=first, place=place, is_mean=len(parts) == 1)
     yield replace(finding, because=_twice_as_fast(view))
 
 
@@ -320,7 +327,7 @@ def _casts(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     text = f"{by_operator(of.loc[weights], share)}. They convert their weights to another type, {len(weights):,} times "
     text += "in all. Weights that stay the same need this only once."
     gain = removing(found, "best case: the run saves all of this time, because the weights have the type already")
-    yield tell("casts", f"Casts of weights take {figure.text} of the time", severity(found), text, (figure,), gain)
+    yield tell(CASTS, f"Casts of weights take {figure.text} of the time", severity(found), text, (figure,), gain)
 
 
 def _is_weight(name: str, of: str, copied: str) -> bool:
@@ -361,7 +368,7 @@ def _unaligned(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
     text += f" The fastest product with aligned rows reaches {told[1].text}." if len(even) else ""
     title = f"Matrix products with unaligned rows take {figure.text} of the kernel time"
     first = f"Pad the dimension of {length} to {-(-length // PADDED) * PADDED}, a multiple of {PADDED}"
-    yield tell("unaligned_products", title, level, text, (figure, *told), gain, first=first)
+    yield tell(UNALIGNED_PRODUCTS, title, level, text, (figure, *told), gain, first=first)
 
 
 def _product(name: str, shapes: str, dtypes: str, strides: str, concrete: str) -> tuple[float, float, int]:
@@ -395,7 +402,7 @@ def _masked(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     figure = Figure("masked_attention_frac", label, share, "1", definition, "operators.kernels_of")
     gain, level = shortening(view, known, mine, "the run saves all of the time of this attention")
     title = f"Attention with a mask larger than its input takes {figure.text} of the kernel time"
-    yield tell("attention_mask", title, level, max(texts, key=len), (figure,), gain)
+    yield tell(ATTENTION_MASK, title, level, max(texts, key=len), (figure,), gain)
 
 
 def _mask(name: str, shapes: str, dtypes: str, strides: str) -> str:
@@ -452,7 +459,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         min(share, 1.0), "best case: the run saves all of the matrix work's time; tensor cores save only a part of it"
     )
     title = f"Matrix work runs without tensor cores {percent(share)} of the time"
-    yield tell("tensor_cores", title, severity(share), text, evidence, gain)
+    yield tell(TENSOR_CORES, title, severity(share), text, evidence, gain)
 
 
 def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -469,7 +476,7 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     gain = Gain(1.0, high, "best case: the run saves all of the kernels' time; moving fewer bytes saves a part of it")
     evidence = (figure, known["kernel_busy_frac"])
     title = f"Kernels use {figure.text} of the bandwidth of the device memory"
-    yield tell("memory_bandwidth", title, level, text, evidence, gain)
+    yield tell(MEMORY_BANDWIDTH, title, level, text, evidence, gain)
 
 
 def matrix_frac(view: Selection) -> float | None:

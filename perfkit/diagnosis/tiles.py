@@ -13,7 +13,7 @@ from perfkit.analysis.intervals import Window
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.monitor import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
-from perfkit.diagnosis.rules import words
+from perfkit.diagnosis.words import words
 from perfkit.format import duration, elided, number, percent, printable, size
 from perfkit.selection import Selection
 
@@ -26,11 +26,17 @@ FIELD = re.compile(r"{(\w+)}")
 # Those of FURTHER are shown only where a run has fewer tiles than that.
 TILES, FURTHER = words("tiles"), words("further_tiles")
 # The same, from tables, where there is no figure: label, metric of a log, whether the highest or the average, its text.
-LOGGED: tuple[tuple[str, str, bool, Callable[[float], str]], ...] = (
+# What a log may hold: label, metric, whether the highest reading counts or the average, and its text.
+Logged = tuple[str, str, bool, Callable[[float], str]]
+# Of these a sentence can say what it was.
+READ: tuple[Logged, ...] = (
     ("Highest power", "power_w", True, lambda watt: f"{number(watt)} W"),
     ("Highest memory", "memory_used_bytes", True, size),
     ("Highest temperature", "temperature_c", True, lambda degrees: f"{number(degrees)} °C"),
     ("Average SM clock", "sm_clock_hz", False, lambda hz: f"{number(hz / 1e6)} MHz"),
+)
+LOGGED: tuple[Logged, ...] = (
+    *READ,
     ("Memory busy", "memory_busy_frac", False, percent),
     ("Memory active", "dram_active_frac", False, percent),
     ("Tensor cores active", "tensor_active_frac", False, percent),
@@ -151,17 +157,22 @@ def _read(view: Selection, part: Window | None) -> int:
     return int(logged.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(logged) else 0
 
 
+def read_in_log(view: Selection, rows: Sequence[Logged]) -> Iterator[Tile]:
+    """Yield the highest or average reading of these rows of what a log of the GPUs holds."""
+    read, count = monitoring.summary(view.samples, window=view.window), readings(view)
+    note = "the only reading" if count == 1 else f"of {count:,} readings"
+    for label, metric, highest, text in rows:
+        of = read[read["metric"].eq(metric)]
+        if len(of):
+            yield Tile(label, text(of["max"].max() if highest else of["mean"].mean()), note)
+
+
 def counted(view: Selection) -> Iterator[Tile]:
     """Yield what the tables of a small recording hold: its counters, readings, operators, calls and devices."""
     yield from _launched(view.launches)
     if is_logged(view):
-        read, count = monitoring.summary(view.samples, window=view.window), readings(view)
-        for label, metric, highest, text in LOGGED:
-            of = read[read["metric"].eq(metric)]
-            if len(of):
-                shown = text(of["max"].max() if highest else of["mean"].mean())
-                yield Tile(label, shown, "the only reading" if count == 1 else f"of {count:,} readings")
-        yield Tile("Readings", f"{count:,}", "of each GPU")
+        yield from read_in_log(view, LOGGED)
+        yield Tile("Readings", f"{readings(view):,}", "of each GPU")
         yield Tile("GPUs", f"{len(view.samples[['rank', 'gpu']].drop_duplicates()):,}", "in the log")
     yield from _taken("operator", view.ops, "self_ns", "on the CPU")
     if len(view.run.threads):

@@ -6,7 +6,6 @@ were launched whose operations were not recorded, how the span splits up is not 
 figure.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import phases, recording
 from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure, kept
-from perfkit.diagnosis.rules import words
+from perfkit.diagnosis.words import words
 from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
 from perfkit.selection import Selection, covers
@@ -36,12 +35,6 @@ STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are
 INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
 HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
 METRICS = words("sampled")
-# How the source of a figure begins that rests on how long kernels ran.
-KERNEL_TIMES = (
-    *("KERNELS", "communication.overlap", "communication.plateau", "communication.summary", "gaps.", "operators."),
-    *("kernels.", "flops.", "dossier.", "host."),
-)
-COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
 
 
 @kept
@@ -79,7 +72,7 @@ def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]
     why = [doubt.seen for doubt in recording.doubts(view) if doubt.spoils_figures]
     if not why:
         return dict(figures)
-    of_times = {id for id, f in figures.items() if f.source.startswith(KERNEL_TIMES) and f.unit not in COUNTED}
+    of_times = {id for id, f in figures.items() if f.is_of_kernel_times}
     of_times.discard("unknown_frac")
     return {id: replace(f, doubt=why[0]) if id in of_times else f for id, f in figures.items()}
 
@@ -405,37 +398,6 @@ def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
     parts = {part.removesuffix("_ns"): found[part] for part in analysis_causes.PARTS}
     whole = {cause: found["dur_ns"].where(found["cause"].eq(cause), 0) for cause in ("unattributed", "edge")}
     return pd.DataFrame({**parts, **whole}, copy=False)
-
-
-# Which part of a gap a rule is about, where its name does not say so, and rules about copies, collectives and kernels.
-GAP_RULES = {"input": "data_loading", "synchronisation": "sync", "launch_overhead": "launch"}
-GAP_RULES |= {"preparation": "host_code", "small_operators": "launch", "computation": "any"}
-COLLECTIVE_RULES = re.compile("exposed_communication|bus_bandwidth|late_gpu|network_")
-KERNEL_RULES = re.compile("(tensor_cores|memory_bandwidth|attention|precision|few_blocks|small_blocks|.*_bound)$")
-
-
-def seen_at(view: Selection, rule: str) -> tuple[int, int] | None:
-    """Return start and duration (ns) of the longest gap, copy, collective or launch that a rule is about.
-
-    None for rules about no moment of the timeline, such as those of a log or of counters.
-    """
-    part, rows = GAP_RULES.get(rule, rule.removeprefix("idle_")), view.copies
-    if (rule in GAP_RULES or rule.startswith("idle")) and (found := idle_gaps(view)) is not None:
-        parts = idle_parts(found)
-        length, rows = parts[part] if part in parts else found["dur_ns"], found
-    elif re.match("copies_|exposed_copy|unified_memory", rule):
-        length = rows["dur_ns"]
-    elif COLLECTIVE_RULES.match(rule) or KERNEL_RULES.match(rule):
-        rows, communicates = view.all_kernels, bool(COLLECTIVE_RULES.match(rule))
-        length = rows["dur_ns"].where((rows["family"] == "communication") == communicates, 0)
-        time = length.groupby(rows["name"], observed=True).sum()
-        length = length.where(rows["name"] == time.idxmax(), 0) if len(time) else length
-    else:
-        return None
-    if not len(length) or length.max() <= 0:
-        return None
-    row = rows.iloc[int(length.to_numpy().argmax())]
-    return int(row["start_ns"]), int(row["dur_ns"])
 
 
 @kept

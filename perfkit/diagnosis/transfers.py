@@ -25,7 +25,11 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.replayed import PAUSE_NS
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules import by_kind
+from perfkit.diagnosis.rules import copies as copy_rules
+from perfkit.diagnosis.rules.collectives import EXPOSED_COMMUNICATION
+from perfkit.diagnosis.rules.copies import COPIES_BOUND, COPIES_SMALL, EXPOSED_COPY
+from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, on_gpus, span_ns, unrecorded
 from perfkit.format import number, percent, size
 from perfkit.selection import Selection
@@ -120,7 +124,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         gain = removing(rest, _hiding(rest, known))
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
-        yield tell("exposed_copy", title, level, text, (whole,), gain)
+        yield tell(EXPOSED_COPY, title, level, text, (whole,), gain)
 
 
 def _bytes_frac(view: Selection, kind: str) -> float:
@@ -158,7 +162,7 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
         reason = f"{FASTER}; {how} the idle time before them, too ({percent(before)} of the time)"
         gain = replace(removing(min(share + before, 1.0), reason), share=share, beyond=tuple(waited))
     first = STAY if there_and_back else ""
-    return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain, first=first)
+    return tell(by_kind(copy_rules)[kind], title, severity(share), text, (figure,), gain, first=first)
 
 
 def _small(view: Selection, share: float) -> Finding:
@@ -185,7 +189,7 @@ def _small(view: Selection, share: float) -> Finding:
     keys = pd.MultiIndex.from_frame(busy(view)[["rank", "gpu"]])
     of_gpus = _exposed_ns(view, rows.index) + gaps.reindex(keys, fill_value=0).to_numpy()
     title = f"{KINDS['small']} {on_gpus(cost, busy(view), of_gpus / own)}"
-    return tell("copies_small", title, severity(cost), text, evidence, replace(gain, share=cost))
+    return tell(COPIES_SMALL, title, severity(cost), text, evidence, replace(gain, share=cost))
 
 
 def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
@@ -256,7 +260,7 @@ def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
     reason = (
         "best case: the data stay on the GPU, and the run saves all of this time; worst case: none, as all data are new"
     )
-    return tell("copies_bound", title, severity(alone.value), text, evidence, removing(alone.value, reason))
+    return tell(COPIES_BOUND, title, severity(alone.value), text, evidence, removing(alone.value, reason))
 
 
 def _hiding(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> str:
@@ -293,4 +297,4 @@ def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iter
     title = f"Exposed communication takes {percent(rest)} of the time{several}"
     evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)
     level = severity(rest)
-    yield tell("exposed_communication", title, level, text, evidence, gain)
+    yield tell(EXPOSED_COMMUNICATION, title, level, text, evidence, gain)

@@ -32,7 +32,8 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.intervals import ends, intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
-from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.rules.steps import START_UP, WARM_UP
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
@@ -262,7 +263,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         what = "Loading kernels and starting libraries keep"
     title = f"{what} the GPU idle {share.text} of the time"
     level = "medium" if value >= SEVERE else "low"
-    yield tell("start_up", title, level, text, (share, calls), gain)
+    yield tell(START_UP, title, level, text, (share, calls), gain, is_mean=True)
 
 
 def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -287,4 +288,4 @@ def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         text += " These are CPU times, and the CPU launches ahead. The cost is the GPU's idle time in these steps."
     gain = Gain(1.0, 1.0, "warm-up happens once: leaving it out corrects the figures, but makes no program faster")
     title = f"Warm-up takes {share.text} of the measured time"
-    yield tell("warm_up", title, severity(excess), text, (share,), gain)
+    yield tell(WARM_UP, title, severity(excess), text, (share,), gain)

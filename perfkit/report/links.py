@@ -1,6 +1,6 @@
 """What lies behind a figure: the tables it was made of, and the cells of the notebooks that show it, as links.
 
-A figure has its tables and its analysis (`perfkit.diagnosis.finding.SOURCES`). A cell's metadata names the figures,
+A figure has its tables and its analysis (`perfkit.diagnosis.sources.SOURCES`). A cell's metadata names the figures,
 analyses and tables it shows: ``"perfkit": {"shows": ["idle_frac", "timeline.breakdown"]}``. A figure leads to the first
 cell that names it, else its analysis, else one of its tables.
 
@@ -19,8 +19,10 @@ from typing import NamedTuple
 import nbformat
 from nbformat import NotebookNode
 
-from perfkit.diagnosis import finding
+from perfkit.diagnosis import sources
 from perfkit.diagnosis.finding import Figure, Finding
+from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.rule import FURTHER, Notebook
 from perfkit.format import Shown, printable, several
 from perfkit.report import notebooks
 from perfkit.report.notebooks import LIVE, SUMMARY
@@ -110,7 +112,7 @@ class Report:
 
     def files(self, source: str) -> dict[str, str]:
         """Return the tables of a figure's source and their paths, as `file`."""
-        return {table: path for table in finding.source(source).tables if (path := self.file(table))}
+        return {table: path for table in sources.source(source).tables if (path := self.file(table))}
 
     def file(self, table: str) -> str:
         """Return the path of a table in the report's folder, the run's own where no other tool made it; or empty."""
@@ -199,7 +201,7 @@ def place(figure: str, source: str, among: Sequence[Cell]) -> Cell | None:
     >>> place("idle_frac", "KERNELS, COPIES; timeline.breakdown", stored()).notebook
     '3_system'
     """
-    tables, analysis = finding.source(source)
+    tables, analysis, _ = sources.source(source)
     return next((cell for name in (figure, analysis, *tables) for cell in among if name in cell.shows), None)
 
 
@@ -287,33 +289,27 @@ def _mapped(notebook: NotebookNode, change: Callable[[str, str], str]) -> Notebo
     return NotebookNode(notebook, cells=cells)
 
 
-# Which notebook goes on where a finding leaves off: a pattern of its rule, the notebook, and what to see there.
-NEXT = (
-    (r"bus_|network_|exposed_comm|ranks|late_gpu", "1_baseline", "Compare the links with their line rate."),
-    (r"log_|training_|gpu_unused|clock_lowered", "3_system", "See on a timeline what keeps the GPU from working."),
-    (r"paths_(?!stall)|mpi_time", "3_call_paths", "See which calls lead to this."),
-    (
-        r"computation|tensor_cores|attention|precision|few_blocks|small_blocks|memory_bandwidth|.*_bound|low_occ|.*stall",
-        "4_kernels",
-        "See why the longest kernels are slow.",
-    ),
-    (r"", "5_framework", "See which operators and lines of Python do this."),
-    (r"", "3_system", "See on a timeline when this happens."),
-)
 COMPARE = "6_compare", "Change one thing, record again, and compare the two runs."
+
+
+def _goes_on(finding: Finding, here: str) -> Notebook:
+    """Return the first notebook that goes on where a finding leaves off and is not `here`."""
+    rule = rules().get(finding.rule)
+    own = [rule.notebook] if rule and rule.notebook else []
+    return next(each for each in (*own, *FURTHER) if each.name != here)
 
 
 def next_steps(findings: Iterable[Finding], view: Selection, here: str) -> Shown:
     """Return links to the notebooks that go on where the findings leave off, at most two, and to the comparison.
 
-    A finding leads to the first notebook of `NEXT` that fits its rule and is not `here`, the present one. A notebook
+    A finding leads to the notebook of its rule, or to a further one where that is `here`, the present one. A notebook
     that this run cannot answer says so.
     """
     able = notebooks.answering(view.run)
     steps: dict[str, str] = {}
     for each in findings:
-        _, name, why = next(row for row in NEXT if row[1] != here and re.match(row[0], each.rule))
-        steps.setdefault(name, f"{why} Finding: {printable(each.title, 200).removesuffix('.')}.")
+        goes_on = _goes_on(each, here)
+        steps.setdefault(goes_on.name, f"{goes_on.why} Finding: {printable(each.title, 200).removesuffix('.')}.")
     steps = dict([*steps.items()][:2]) | dict([COMPARE] if here != COMPARE[0] else [])
     lacking = {name: "" if name in able or name == COMPARE[0] else " Another recording is needed." for name in steps}
     items = "".join(

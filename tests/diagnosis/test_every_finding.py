@@ -22,8 +22,10 @@ from verdicts.test_verdicts import FILES, conclusion
 
 import perfkit
 from perfkit import diagnosis, report, tables
-from perfkit.diagnosis import confidence, evidence, replayed, system
+from perfkit.diagnosis import confidence, evidence, system
 from perfkit.diagnosis.rules import rules, table
+from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING, IDLE_HOST_CODE
+from perfkit.diagnosis.rules.rule import Fact
 from perfkit.report.notebooks import sample
 
 IDS = sorted(rules())
@@ -163,11 +165,15 @@ def test_words_for_every_finding(rule: str) -> None:
     of = rules()[rule]
     assert re.search(source, of.threshold)
     assert all((of.question.endswith("?"), of.needs, of.evidence, of.target, of.next))
-    assert set(of.against) <= set(confidence.CHECKS)
-    assert not of.change or of.change in replayed.CHANGES
+    assert set(of.objections) <= set(confidence.CHECKS)
     assert all(hasattr(tables, name) for table in of.needs for name in table.split("|"))
-    assert {fact for step in of.advice for fact in (*step.unless, *step.only)} <= set(evidence.FACTS)
     assert [step for step in of.advice if not step.only], "advice for programs of every kind"
+
+
+def test_every_fact_has_its_evidence_and_every_objection_of_a_rule_its_check() -> None:
+    assert [] == [fact for fact in Fact if fact not in evidence.FACTS]
+    named = {objection for rule in rules().values() for objection in rule.objections}
+    assert named == set(confidence.CHECKS)
 
 
 @pytest.mark.parametrize("rule", PRODUCED)
@@ -178,7 +184,7 @@ def test_every_finding_is_complete(rule: str, profiles: Path, tmp_path: Path) ->
 
 def test_what_is_not_replayed_says_so() -> None:
     view = perfkit.select(run(planted("launch overhead")))
-    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_code = system._finding(IDLE_HOST_CODE, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert of_code.gain.reason.endswith("not replayed, since nothing recorded says how much of it could go")
-    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_loading = system._finding(IDLE_DATA_LOADING, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert "not replayed" not in of_loading.gain.reason

@@ -13,7 +13,8 @@ from frames import copies, kernels
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import evidence
-from perfkit.diagnosis.rules import Step, rules
+from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.rule import Fact, Step
 from perfkit.diagnosis.warming import FIRST_PASS
 
 # Capture, finding, what its advice must not say, and the fact of the recording that disproves it.
@@ -25,16 +26,17 @@ OPENACC = "nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite"
 SPILLING, LATENT = "ncu/eschnett__IndexSpaces.jl__profile.ncu-rep", "ncu/MgMap__Hyper-Spec-M__profile.ncu-rep"
 PIN, MIX = r"[Pp]inned|cudaHostAlloc|pin_memory|Merge small", r"autocast|mixed precision|TF32"
 BLOCK = r"__launch_bounds__|maxrregcount|#pragma|__shared__|128 or 256"
+POWER = "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep"
 DISPROVED = {
-    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "no_matrix"),
-    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", "counters"),
-    f"ncu/{BERT}": ("latency_bound", BLOCK, "library_kernels"),
-    LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", "full_grid"),
-    "ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep": ("small_blocks", r"many blocks", "full_grid"),
-    TIMESFORMER: ("computation", MIX, "reduced"),
-    QWEN: ("computation", MIX, "reduced"),
-    TWO_H100: ("copies_bound", PIN, "pinned"),
-    OPENACC: ("synchronisation", PIN, "pinned"),
+    "ncu/AlpriElse__cs599k__rms-norm-pytorch.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", Fact.NO_MATRIX),
+    "ncu/flyinglandlord__sglang__profile.ncu-rep": ("compute_bound", rf"ncu --set|{MIX}", Fact.COUNTERS),
+    f"ncu/{BERT}": ("latency_bound", BLOCK, Fact.LIBRARY_KERNELS),
+    LATENT: ("latency_bound", r"Launch enough blocks|Raise occupancy", Fact.FULL_GRID),
+    POWER: ("small_blocks", r"many blocks", Fact.FULL_GRID),
+    TIMESFORMER: ("computation", MIX, Fact.REDUCED),
+    QWEN: ("computation", MIX, Fact.REDUCED),
+    TWO_H100: ("copies_bound", PIN, Fact.PINNED),
+    OPENACC: ("synchronisation", PIN, Fact.PINNED),
 }
 
 
@@ -107,7 +109,8 @@ def test_copies_decide_on_pinning_and_merging(memory: str, size: int, present: b
     copied = {"dur_ns": 8 * MS, "bytes": size, "direction": "H2D", "src_memory": memory}
     ran = kernels(*({"start_ns": i * 10 * MS + 8 * MS, "dur_ns": 2 * MS} for i in range(10)))
     chosen = view(kernels=ran, copies=copies(*({"start_ns": i * 10 * MS, **copied} for i in range(10))))
-    merging, pinning = Step("immediate", "Merge", only=("small_copies",)), Step("immediate", "Pin", unless=("pinned",))
+    merging = Step("immediate", "Merge", only=(Fact.SMALL_COPIES,))
+    pinning = Step("immediate", "Pin", unless=(Fact.PINNED,))
     assert ({"immediate": ("Pin",)} if present else {}) == evidence.advice(chosen, (merging, pinning))
     assert present is bool(re.search("pinned|cudaHostAlloc", str(_steps(chosen))) is not None)
 
@@ -233,10 +236,10 @@ def test_only_a_forward_pass_is_told_how_to_serve(capture: str, inference: bool,
     path = profiles / capture
     assert inference is (b"Backward" not in gzip.decompress(path.read_bytes()))
     chosen = all_of(perfkit.load(path))
-    assert inference is evidence.holds(chosen, fact="inference")
+    assert inference is evidence.holds(chosen, fact=Fact.INFERENCE)
     serving, training = r"4 bits.*continuous batching|continuous batching.*4 bits", r"powerSGD_hook.*pipeline stages"
     for rule, words, wanted in (
-        ("memory_bandwidth", serving, inference and not evidence.holds(chosen, fact="no_matrix")),
+        ("memory_bandwidth", serving, inference and not evidence.holds(chosen, fact=Fact.NO_MATRIX)),
         ("exposed_communication", training, not inference),
     ):
         assert wanted is bool(re.search(words, str(evidence.advice(chosen, rules()[rule].advice))))

@@ -22,6 +22,7 @@ from perfkit.diagnosis import evidence
 from perfkit.diagnosis.finding import SEVERITIES, Finding
 from perfkit.diagnosis.headline import headline, ranked
 from perfkit.diagnosis.replayed import recording
+from perfkit.diagnosis.rules.rule import Fact
 from perfkit.diagnosis.timeline import detected
 from perfkit.report.notebooks import sample
 
@@ -323,7 +324,7 @@ def test_compiling_is_known_by_the_phases_of_the_compiler(traced: Traced, told: 
         ("sound_gpt-good", True, False),
         ("grad_in_eval-bad", False, False),
     ):
-        assert compiled is evidence.holds(traced(name), fact="compiled"), name
+        assert compiled is evidence.holds(traced(name), fact=Fact.COMPILED), name
         assert compiles is ("compilation" in {finding.rule for finding in told(name)})
         assert compiled is ("(torch.compile" not in str([finding.advice for finding in told(name)]))
     (finding,) = told("recompile-bad")

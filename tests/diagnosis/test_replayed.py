@@ -10,8 +10,9 @@ from planted.program import Settings, simulated
 import perfkit
 from perfkit.analysis import whatif
 from perfkit.analysis.whatif import Replay
-from perfkit.diagnosis import replayed, rules
-from perfkit.diagnosis.finding import Finding, Gain
+from perfkit.diagnosis import replayed
+from perfkit.diagnosis.finding import Finding, Gain, Objection
+from perfkit.diagnosis.rules import changes as ways
 from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.report.notebooks import sample
 
@@ -30,11 +31,11 @@ def finding(rule: str, high: float, share: float = 0.5) -> Finding:
 
 
 def replayed_as(
-    monkeypatch: pytest.MonkeyPatch, answer: Replay | str, rule: str, high: float, *against: str
+    monkeypatch: pytest.MonkeyPatch, answer: Replay | str, rule: str, high: float, *objections: Objection
 ) -> Finding:
     """What a finding with this bound becomes if the replay answers so."""
     monkeypatch.setattr(replayed, "_replayed", lambda view, changes: answer)
-    (found,) = replayed.gains(view(), [replace(finding(rule, high), against=against)])
+    (found,) = replayed.gains(view(), [replace(finding(rule, high), objections=frozenset(objections))])
     return found
 
 
@@ -42,8 +43,8 @@ def test_the_replay_narrows_the_bound_at_both_ends(monkeypatch: pytest.MonkeyPat
     found = replayed_as(monkeypatch, REPLAY, "idle_data_loading", 4.0).gain
     assert (1000 / (800 * (1 + LIMIT)), 1000 / (500 * (1 - LIMIT))) == (found.low, found.high)
     assert "a simulation with data loading hidden takes 500 ns to 800 ns instead of 1.00 µs; bound" == found.reason
-    warm_up = "99.4 % of this time lies in warm-up steps"  # the program pays it once, however long it runs
-    found = replayed_as(monkeypatch, REPLAY, "idle_launch", 4.0, warm_up).gain
+    # The program pays warm-up once, however long it runs.
+    found = replayed_as(monkeypatch, REPLAY, "idle_launch", 4.0, Objection.WARM_UP).gain
     assert (1.0, 4.0, True) == (found.low, found.high, found.reason.endswith("bound; warm-up happens once"))
     assert 4.0 == replayed_as(monkeypatch, REPLAY, "idle_sync", 4.0).gain.high
 
@@ -107,7 +108,7 @@ def test_all_changes_are_one_replay_never_a_product(run: perfkit.Selection) -> N
     each = replayed.gains(run, [finding(rule, 1000.0) for rule in names])
     both = replayed.combined(run, each, Gain(1.0, 1000.0, "bound"))
     assert max(one.gain.low for one in each) <= both.high
-    changes = [whatif.Host(workers=1), *(replayed.CHANGES[rules.rules()[rule].change][1] for rule in names[1:])]
+    changes = [whatif.Host(workers=1), ways.NO_WAITS.replayed, ways.OVERLAPPED_COPIES.replayed]
     calls = loaded_before(loading(run), run.kernels, run.api_calls)  # whatever changes, kernels are loaded
     asked = whatif.replay(run.kernels, run.copies, calls, changes=changes, ranges=run.ranges)
     assert asked.measured_ns / (asked.high_ns * (1 + LIMIT)) == both.low

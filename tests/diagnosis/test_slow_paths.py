@@ -6,7 +6,7 @@ from ops import op, ops
 
 from perfkit import diagnosis
 from perfkit.diagnosis.headline import headline, ranked
-from perfkit.diagnosis.rules import named
+from perfkit.diagnosis.rules.kernels import SLOW_PATHS
 from perfkit.run import Run
 from perfkit.selection import select
 
@@ -91,9 +91,9 @@ def test_a_mask_larger_than_what_it_masks_is_told() -> None:
     assert "attention_mask" not in told(masked(1, 1))
 
 
-@pytest.mark.parametrize("name", named("slow"))
+@pytest.mark.parametrize("name", SLOW_PATHS)
 def test_a_known_slow_path_has_its_remedy_in_the_verdict(name: str) -> None:
-    kernel, remedy = KERNELS[name], named("slow")[name]["remedy"]
+    kernel, remedy = KERNELS[name], SLOW_PATHS[name].remedy
     for share, is_named in ((6, True), (2, False)):
         works = [work("aten::op", US, MS, share * MS, kernel=kernel, shapes="[[8,64]]")]
         works += [work("aten::relu", 30 * US, (share + 1) * MS, (10 - share) * MS)]

@@ -1,7 +1,6 @@
 """How findings and published figures are shown."""
 
 import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import perfkit
 from perfkit.analysis.calltree import tree_sums
 from perfkit.diagnosis.finding import Figure, Finding, Gain, plain
 from perfkit.diagnosis.headline import nothing_found
-from perfkit.diagnosis.rules import FILE, rules
+from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING
 from perfkit.errors import PerfkitError
 from perfkit.report.blocks import decisions, first_steps, key_findings
 from perfkit.report.comparison import against_promised, against_published, published
@@ -113,12 +113,12 @@ def test_what_holds_no_figure_is_refused(tmp_path: Path, text: str, words: str) 
         published(tmp_path / "gone.json")
 
 
-def test_the_decision_table_takes_each_rule_from_the_file_of_rules() -> None:
+def test_the_decision_table_takes_each_threshold_from_its_rule() -> None:
     known = Figure("idle_data_loading_frac", "waiting for data", 0.4, "1", "", "gaps.idle_gaps of KERNELS")
     found = replace(SURE, rule="idle_data_loading", title="It waits", advice={"immediate": ("Add workers", "Pin")})
     table = decisions({known.id: known}, [found], "KERNELS").set_index("question")
     row = table.loc["Does the GPU wait for its data?"]
-    assert tomllib.loads(FILE.read_text())["idle_data_loading"]["threshold"] == row["threshold"]
+    assert IDLE_DATA_LOADING.threshold == row["threshold"]
     assert ["It waits", "Add workers"] == row[["what it means", "next step"]].tolist()
     assert decisions({known.id: known}, [found], "LAUNCHES").empty
     assert ["Target: under 10 %"] == decisions({known.id: known}, [], "KERNELS")["what it means"].tolist()

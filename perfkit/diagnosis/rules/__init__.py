@@ -1,0 +1,76 @@
+"""The rules, one module per theme: each rule is one object, and nothing else names it."""
+
+from collections.abc import Mapping
+from functools import cache
+from types import ModuleType
+
+from perfkit.diagnosis.rules import (
+    call_paths,
+    collectives,
+    copies,
+    counters,
+    idle,
+    kernels,
+    launches,
+    limits,
+    logs,
+    machine,
+    network,
+    operators,
+    steps,
+)
+from perfkit.diagnosis.rules.rule import Rule
+
+THEMES = (
+    idle,
+    steps,
+    launches,
+    copies,
+    collectives,
+    kernels,
+    limits,
+    counters,
+    operators,
+    call_paths,
+    logs,
+    machine,
+    network,
+)
+
+
+@cache
+def rules() -> Mapping[str, Rule]:
+    """Return all rules by name: theme by theme, in the order of the modules."""
+    return {rule.name: rule for theme in THEMES for rule in _of(theme)}
+
+
+@cache
+def by_kind(theme: ModuleType) -> Mapping[str, Rule]:
+    """Return the rules of a theme that one analysis tells among others, by what it calls them."""
+    return {rule.kind: rule for rule in _of(theme) if rule.kind}
+
+
+def _of(theme: ModuleType) -> list[Rule]:
+    return [value for value in vars(theme).values() if isinstance(value, Rule)]
+
+
+@cache
+def snippets() -> Mapping[str, str]:
+    """Return the code that shows how a step is done, by the text of the step."""
+    steps = [step for rule in rules().values() for step in rule.advice]
+    return {step.text: step.code.strip() for step in steps if step.code}
+
+
+def table() -> str:
+    """Return the rules as a table in Markdown, as the README shows it."""
+    rows = [
+        "| finding | question | tables it needs | told from | doubted where |",
+        "|---|---|---|---|---|",
+    ]
+    for rule in rules().values():
+        named = [objection.value for objection in rule.objections]
+        doubts = "; ".join(filter(None, (rule.indirect, *named)))
+        needs = ", ".join(rule.needs).replace("|", " or ")
+        cells = (f"`{rule.name}`", rule.question, needs, rule.threshold, doubts)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)

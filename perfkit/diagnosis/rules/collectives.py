@@ -1,0 +1,333 @@
+"""Rules about GPUs that work together: communication, and GPUs that are slow, late or unused."""
+
+from perfkit.diagnosis.finding import Objection
+from perfkit.diagnosis.rules.advice import FOR_IDLE_BESIDE
+from perfkit.diagnosis.rules.changes import OVERLAPPED_COMMUNICATION
+from perfkit.diagnosis.rules.moments import longest_collective
+from perfkit.diagnosis.rules.rule import (
+    IMMEDIATE,
+    LINKS,
+    LONG_TERM,
+    MEDIUM_TERM,
+    TIMELINE,
+    Fact,
+    Rule,
+    Step,
+)
+
+SHOW_BUCKETS = """\
+model = DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)"""
+
+EXPOSED_COMMUNICATION = Rule(
+    name="exposed_communication",
+    question=("Does the GPU communicate while no compute kernel runs (exposed communication)?"),
+    needs=("KERNELS",),
+    evidence=("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s"),
+    target="under 20 %",
+    threshold=(
+        "The guide's target is under 20 to 30 % of a step. Exposed communication: "
+        "10 % of the time is worth a look, 30 % is severe (conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Check that gradient buckets start while the backward pass runs "
+                "(bucket_cap_mb of DDP)"
+            ),
+            only=(Fact.REDUCES, Fact.BACKWARD),
+            code=SHOW_BUCKETS,
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Shorten a small AllReduce: use a one-shot all-reduce (custom "
+                "all-reduce of vLLM and TensorRT-LLM), and launch the step as a "
+                "CUDA graph"
+            ),
+            only=(Fact.REDUCES,),
+            unless=(Fact.BACKWARD,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Prefetch the parameters of the next layer while this one computes "
+                "(forward_prefetch and backward_prefetch of FSDP, "
+                "stage3_prefetch_bucket_size of DeepSpeed)"
+            ),
+            only=(Fact.GATHERS,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Between the stages of a pipeline, run more micro-batches or an "
+                "interleaved schedule (1F1B), and balance the stages by their "
+                "measured time"
+            ),
+            only=(Fact.SENDS,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Balance the load of the experts (capacity factor, auxiliary loss, "
+                "copies of busy experts)"
+            ),
+            only=(Fact.ALL_TO_ALL,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Start each exchange as soon as its data are ready, on a stream of "
+                "its own, and compute meanwhile"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            "Exchange gradients in bfloat16 instead of float32",
+            only=(Fact.REDUCES, Fact.BACKWARD),
+            unless=(Fact.REDUCED,),
+        ),
+        Step(
+            MEDIUM_TERM,
+            "Accumulate gradients over several micro-batches",
+            only=(Fact.REDUCES, Fact.BACKWARD),
+        ),
+        Step(
+            MEDIUM_TERM,
+            ("Compress the gradients (powerSGD_hook of DDP), and check that the loss still falls"),
+            only=(Fact.PYTORCH, Fact.REDUCES, Fact.BACKWARD),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Keep parameters on each GPU between the forward and the backward "
+                "pass (reshard_after_forward=False of FSDP), if memory allows it"
+            ),
+            only=(Fact.GATHERS, Fact.BACKWARD),
+        ),
+        Step(
+            MEDIUM_TERM,
+            ("Split the batch in two halves, so that one computes while the other is exchanged"),
+            only=(Fact.ALL_TO_ALL,),
+        ),
+        Step(LONG_TERM, ("Choose the parallel layout so that large exchanges stay inside a node")),
+        Step(
+            LONG_TERM,
+            (
+                "Split the model into pipeline stages, which exchange activations "
+                "only, instead of more data-parallel ranks"
+            ),
+            only=(Fact.REDUCES, Fact.BACKWARD),
+        ),
+    ),
+    next=(
+        "Run nccl-tests on the same nodes to measure the bandwidth that the links reach (step 1)"
+    ),
+    objections=(Objection.UNEVEN,),
+    change=OVERLAPPED_COMMUNICATION,
+    moment=longest_collective,
+    notebook=LINKS,
+)
+
+SLOW_GPU = Rule(
+    name="slow_gpu",
+    question="Is one GPU slower than the others?",
+    needs=("KERNELS",),
+    evidence=("slow_gpu_ratio", "slow_gpu_lost_frac"),
+    target="1 on every GPU",
+    threshold=(
+        "The same kernels run 10 % longer on one GPU and fill at least half of its "
+        "computing time. Losing 10 % of the time to it is worth a look, 30 % is "
+        "severe (conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Compare the GPUs' clocks, temperature and links (nvidia-smi dmon "
+                "-s pucvmet, nvidia-smi topo -m)"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Run the same kernel on each GPU alone: if one GPU stays slower, "
+                "remove it from the job (nvidia-smi -q -d CLOCK)"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            ("Give each GPU the same amount of work, or an amount in proportion to its speed"),
+        ),
+    ),
+    next=(
+        "Record the clocks, power and temperature of each GPU while the program "
+        "runs: nvidia-smi dmon -s pucvmet"
+    ),
+    objections=(Objection.UNLIKE,),
+    shortens_kernels=True,
+)
+
+LATE_GPU = Rule(
+    name="late_gpu",
+    question="Does one GPU arrive late at the collectives?",
+    needs=("KERNELS",),
+    evidence=("late_gpu_frac", "late_gpu_idle_frac"),
+    target="under 10 %",
+    threshold=(
+        "Difference in exposed communication between the GPU with the most and the "
+        "GPU with the least: 10 % of the time is worth a look, 30 % is severe "
+        "(conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Compare the CPU work for this GPU and for the others before each "
+                "step: loading, logging, saving"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Bind each process to cores near its GPU (numactl --cpunodebind, "
+                "or --cpu-bind of srun)"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            ("Load data in worker processes on every rank (num_workers of the DataLoader)"),
+            only=(Fact.PYTORCH, Fact.DATALOADER),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Move work of one rank, such as logging and evaluation, to another "
+                "thread, or do it in fewer steps"
+            ),
+        ),
+    ),
+    next=("Record all ranks to see what the CPU does for the late GPU before each step: {nsys}"),
+    objections=(Objection.BEGUN_APART,),
+    moment=longest_collective,
+    notebook=LINKS,
+)
+
+GPU_UNUSED = Rule(
+    name="gpu_unused",
+    question="Does a GPU do nothing while another one works?",
+    needs=("KERNELS",),
+    evidence=("unused_gpu_idle_frac", "busiest_gpu_frac"),
+    target="under 10 %",
+    threshold=(
+        "A GPU works for under 10 % of the time of the busiest GPU, which works at "
+        "least half of the time. Losing 10 % of all GPUs' time is worth a look, 30 "
+        "% is severe (conventions)"
+    ),
+    advice=FOR_IDLE_BESIDE,
+    next="Record which GPU each process sets and uses: {nsys}, and nvidia-smi pmon",
+    notebook=TIMELINE,
+)
+
+GPU_NEVER_USED = Rule(
+    name="gpu_never_used",
+    question="Does the machine have GPUs that the program never uses?",
+    needs=("KERNELS", "DEVICES"),
+    evidence=("never_used_frac",),
+    target="none",
+    threshold=(
+        "One GPU in the recording's list on which nothing ran, in a program whose "
+        "GPUs do not communicate (convention)"
+    ),
+    advice=FOR_IDLE_BESIDE,
+    next=("List the processes of each GPU while the program runs: nvidia-smi pmon -c 1"),
+    indirect="the list says which GPUs the machine has, not which ones the job was given",
+    objections=(Objection.ONE_PROGRAM,),
+)
+
+RANKS = Rule(
+    name="ranks",
+    question="Do ranks or GPUs wait for the one with the most work?",
+    needs=("KERNELS",),
+    evidence=("rank_imbalance_frac", "gpu_imbalance_frac"),
+    target="under 10 %",
+    threshold=(
+        "The slowest rank or GPU takes 10 % longer than the average. Time for "
+        "which others wait for it: 10 % is worth a look, 30 % is severe "
+        "(conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Compare the input of the slowest rank with the others: batch, "
+                "sequence lengths, share of the model"
+            ),
+        ),
+        Step(IMMEDIATE, "Compare the clocks of the GPUs (nvidia-smi dmon -s pucvmet)"),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Bucket sequences by length (a batch_sampler over sorted lengths), "
+                "or split pipeline stages by measured time"
+            ),
+        ),
+        Step(LONG_TERM, "Choose a parallel layout with parts of equal duration"),
+    ),
+    next=(
+        "Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s "
+        "pucvmet) during the recording"
+    ),
+    notebook=LINKS,
+)
+
+LATE_IN_TURN = Rule(
+    name="late_in_turn",
+    question="Is another GPU late in each collective?",
+    needs=("KERNELS",),
+    evidence=("in_turn_frac", "in_turn_most_frac"),
+    target="under 10 %",
+    threshold=(
+        "Waiting in ten collectives or more, of which no GPU causes more than 60 "
+        "%: 10 % of the time is worth a look, 30 % is severe (conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Balance the load of the experts (capacity factor, auxiliary loss, "
+                "copies of busy experts)"
+            ),
+            only=(Fact.ALL_TO_ALL,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Between the stages of a pipeline, run more micro-batches or an "
+                "interleaved schedule (1F1B), and balance the stages by their "
+                "measured time; between experts, balance their load (capacity "
+                "factor, auxiliary loss)"
+            ),
+            only=(Fact.SENDS,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Give each rank the same work before each collective: bucket by "
+                "length (a batch_sampler over sorted lengths), sort, or cut large "
+                "items"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Let a rank with less work do something else before the "
+                "collective, such as preparing the next step"
+            ),
+        ),
+    ),
+    next=(
+        "Record for each rank how much work it has in each step (tokens, sequence "
+        "lengths, elements), and compare: {nsys}"
+    ),
+)

@@ -1,0 +1,294 @@
+"""Rules about the machine: its clock, and the share of its arithmetic that a training uses."""
+
+from collections.abc import Iterator
+
+from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection, removing, severity
+from perfkit.diagnosis.rules.rule import (
+    IMMEDIATE,
+    LONG_TERM,
+    MEDIUM_TERM,
+    TIMELINE,
+    Fact,
+    Known,
+    Rule,
+    Step,
+    tell,
+)
+from perfkit.format import percent
+from perfkit.selection import Selection
+
+# Shares of the arithmetic peak (MFU); `perfkit.diagnosis.machine` says where they come from.
+LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
+NOTABLE = 0.1  # of an iteration (convention)
+
+
+def _each(known: Known, name: str) -> Iterator[tuple[Figure, str]]:
+    """Yield the figure of each training, and " of" the log that it is from where there are several."""
+    for figure_id, figure in known.items():
+        if figure_id.startswith(name):
+            of = figure.label.partition(", ")[2]
+            yield figure, f" of {of}" if of else ""
+
+
+def _poor_mfu(_: Selection, known: Known) -> Iterator[Finding]:
+    for share, of in _each(known, "baseline_mfu_frac"):
+        if share.value < LOW_MFU:
+            level = "high" if share.value < POOR_MFU else "medium"
+            title = f"The training{of} uses {share.text} of the GPU's arithmetic (MFU)"
+            reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; "
+            reason += "worst case: this training cannot get faster"
+            gain = removing(1 - share.value / GOOD_MFU, reason)
+            text = f"{share.label}: {share.definition}."
+            yield tell(TRAINING_MFU, title, level, text, (share,), gain)
+
+
+def _long_optimizer(_: Selection, known: Known) -> Iterator[Finding]:
+    for share, of in _each(known, "baseline_optimizer_frac"):
+        if share.value >= NOTABLE:
+            time = known[share.id.replace("_frac", "_ns")]
+            title = f"The optimizer step takes {share.text} of an iteration{of}"
+            text = f"{time.label}: {time.text}. "
+            text += "The forward and the backward pass do the GPU's arithmetic."
+            gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
+            level = severity(share.value)
+            yield tell(TRAINING_OPTIMIZER, title, level, text, (share, time), gain)
+
+
+def _impossible_mfu(_: Selection, known: Known) -> Iterator[Finding]:
+    for share, of in _each(known, "baseline_mfu_frac"):
+        if share.value > SUSPICIOUS_MFU:
+            title = f"An MFU{of} of {share.text} is more than any published training reaches"
+            reason = "the figure is doubtful, not the program: "
+            reason += "the right peak or count makes the figure lower"
+            text = f"{share.label}: {share.definition}."
+            gain = Gain(1.0, 1.0, reason)
+            yield tell(TRAINING_MFU_SUSPICIOUS, title, "low", text, (share,), gain)
+
+
+CLOCK_LOWERED = Rule(
+    name="clock_lowered",
+    question="Did the clock fall while kernels ran?",
+    needs=("KERNELS", "SAMPLES"),
+    evidence=("clock_low_frac", "clock_ratio", "clock_kernel_ratio"),
+    target="under 10 %",
+    threshold=(
+        "The clock is 10 % below its highest value for 10 % of the time in which "
+        "kernels ran. Losing 10 % of the time to it is worth a look, 30 % is "
+        "severe (conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Check power, temperature and the reasons for the low clock "
+                "(nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE)"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Check the power limit and whether the clocks are locked "
+                "(nvidia-smi -q -d CLOCK, nvidia-smi -pl, nvidia-smi -rgc)"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Improve the cooling, or spread hot jobs over nodes; compare runs "
+                "only at equal clocks (nvidia-smi -lgc)"
+            ),
+        ),
+    ),
+    next=(
+        "Record why the clock falls: nvidia-smi "
+        "--query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active "
+        "--format=csv -lms 100"
+    ),
+    objections=(Objection.SAME_SPEED,),
+    notebook=TIMELINE,
+    shortens_kernels=True,
+)
+
+GPU_SHARED = Rule(
+    name="gpu_shared",
+    question="Do several processes use one GPU at the same time?",
+    needs=("KERNELS",),
+    evidence=("shared_gpu_frac",),
+    target="one process per GPU",
+    threshold=(
+        "Each of several processes has the GPU for 10 % of the time in which all "
+        "use it, and it changes ten times from one to the other (conventions). "
+        "Losing 10 % of the time is worth a look, 30 % is severe (conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run "
+                "the processes one after the other"
+            ),
+        ),
+        Step(IMMEDIATE, "Check who else uses the GPU: nvidia-smi lists its processes"),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Let the kernels of all processes run at the same time where each "
+                "needs a part of the GPU (MPS: nvidia-cuda-mps-control -d)"
+            ),
+        ),
+        Step(MEDIUM_TERM, "Divide the GPU into parts with memory and SMs of their own (MIG)"),
+    ),
+    next="Record which processes use the GPU: nvidia-smi pmon -s u",
+)
+
+CPU_CORES = Rule(
+    name="cpu_cores",
+    question="Does the thread that launches work wait for a CPU core?",
+    needs=("KERNELS", "API_CALLS", "SCHEDULE"),
+    evidence=("off_core_frac", "thread_count", "core_count"),
+    target="0 %",
+    threshold=(
+        "The operating system took the thread off its core, and other threads ran "
+        "on nine tenths of the cores meanwhile: 10 % of the time is worth a look, "
+        "30 % is severe (conventions)"
+    ),
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Run fewer threads on these cores: OMP_NUM_THREADS, "
+                "MKL_NUM_THREADS, and fewer processes on the node"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            ("Lower torch.set_num_threads and num_workers, so that all threads fit on the cores"),
+            only=(Fact.PYTORCH,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Bind the launching thread to a core that no other thread uses "
+                "(taskset, numactl --physcpubind, --cpu-bind of srun)"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Ask for more CPU cores for this job (--cpus-per-task of Slurm, "
+                "limits of the container)"
+            ),
+        ),
+    ),
+    next=("Count the threads and the cores that they may use: taskset -cp PID, and top -H -p PID"),
+    reason="other threads had the CPU core of the thread that launches work",
+)
+
+TRAINING_MFU = Rule(
+    name="training_mfu",
+    question="Does the training use little of the GPU's arithmetic (MFU)?",
+    needs=("SAMPLES",),
+    evidence=("baseline_mfu_frac*",),
+    target="35 to 55 %",
+    threshold=(
+        "Under 35 %, severe under 20 %: published trainings of dense models reach "
+        "35 to 55 % (PaLM, Megatron-LM, Llama 3)"
+    ),
+    find=_poor_mfu,
+    advice=(
+        Step(IMMEDIATE, "Train in bfloat16", unless=(Fact.REDUCED,)),
+        Step(IMMEDIATE, "Raise the micro-batch size as far as the GPU memory allows"),
+        Step(
+            IMMEDIATE,
+            ("Call fused attention (attn_implementation='flash_attention_2' or 'sdpa')"),
+            unless=(Fact.FUSED_ATTENTION,),
+        ),
+        Step(
+            MEDIUM_TERM,
+            "Record a few steps and remove the largest wait of the GPU: {nsys}",
+            unless=(Fact.TIMELINE,),
+        ),
+        Step(
+            MEDIUM_TERM,
+            "Overlap the gradient exchange with the backward pass",
+            unless=(Fact.ONE_GPU,),
+        ),
+        Step(MEDIUM_TERM, "Recompute activations only if the GPU memory is too small"),
+        Step(
+            LONG_TERM,
+            (
+                "Measure different parallel layouts: tensor parallel inside a "
+                "node, more micro-batches"
+            ),
+        ),
+    ),
+    next="Record where a few steady steps spend their time: {nsys}",
+    indirect=(
+        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
+    ),
+    notebook=TIMELINE,
+)
+
+TRAINING_OPTIMIZER = Rule(
+    name="training_optimizer",
+    question="Does the optimizer take a large part of each iteration?",
+    needs=("SAMPLES",),
+    evidence=("baseline_optimizer_frac*", "baseline_optimizer_ns*"),
+    target="below 10 %",
+    threshold="10 % of the iteration; severe from 30 % on (conventions)",
+    find=_long_optimizer,
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Use a fused optimizer on the GPU (torch.optim.AdamW(fused=True), "
+                "DeepSpeed FusedAdam)"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Turn off the optimizer's offload to the CPU if the GPU memory "
+                "allows it (offload_optimizer of DeepSpeed)"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            ("Overlap the optimizer with the gradient exchange, or shard its state (ZeRO stage 1)"),
+        ),
+    ),
+    next="Record whether the optimizer runs on the GPU or on the CPU: {nsys}",
+    notebook=TIMELINE,
+)
+
+TRAINING_MFU_SUSPICIOUS = Rule(
+    name="training_mfu_suspicious",
+    question="Is the MFU higher than any published value?",
+    needs=("SAMPLES",),
+    evidence=("baseline_mfu_frac*",),
+    target="35 to 55 %",
+    threshold="Above 70 %: no published training of a dense model reaches 60 %",
+    find=_impossible_mfu,
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Check that the peak (--peaks) is the dense peak of one GPU in the "
+                "precision of the run, not the peak with sparsity"
+            ),
+        ),
+        Step(IMMEDIATE, "Check that the logged rate is the rate of one GPU, not of all GPUs"),
+        Step(
+            MEDIUM_TERM,
+            ("Count operations as 6 x active parameters per token, without recomputation"),
+        ),
+    ),
+    next=(
+        "Measure the peak yourself: perfkit baseline gemm, then perfkit report RUN "
+        "--peaks baseline.csv"
+    ),
+    indirect=(
+        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
+    ),
+    notebook=TIMELINE,
+)

@@ -1,0 +1,277 @@
+"""Rules about the network between GPUs: its bandwidth, and the way that data take."""
+
+import math
+from collections.abc import Iterator
+
+from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection
+from perfkit.diagnosis.rules.moments import longest_collective
+from perfkit.diagnosis.rules.rule import (
+    IMMEDIATE,
+    LINKS,
+    LONG_TERM,
+    MEDIUM_TERM,
+    Fact,
+    Known,
+    Rule,
+    Step,
+    tell,
+)
+from perfkit.selection import Selection
+
+SHOW_NCCL = """\
+NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET torchrun --nproc-per-node=8 train.py 2> nccl.log"""
+# Of the line rate, or of the best operation in the same log; see `perfkit.diagnosis.machine`.
+LOW_RATE, POOR_RATE = 0.6, 0.4
+FEW_CARDS = 4  # GPUs for each network card, from which on they share too little (convention)
+OF_LINKS = "a benchmark shows the speed of the links, but not how much time a program communicates"
+
+
+def _slow_operations(_: Selection, known: Known) -> Iterator[Finding]:
+    """One finding for all operations that are far below the line rate, the slowest first."""
+    rates = [
+        figure
+        for name, figure in known.items()
+        if name.startswith("baseline_") and name.endswith("_ratio")
+    ]
+    low = [figure for figure in rates if figure.value < LOW_RATE]
+    low.sort(key=lambda figure: figure.value)
+    if not low:
+        return
+    slowest = low[0]
+    reached = [known[_rate_of(figure)] for figure in low]
+    is_of_best = slowest.id.endswith("_best_ratio")
+    whose = "the best in the same log" if is_of_best else "the line rate of the links"
+    title = f"{reached[0].label} is {slowest.text} of {whose}"
+    listed = ", ".join(f"{figure.label} {figure.text}" for figure in reached[:5])
+    more = len(rates) - len(low)
+    others = f"; {more} other operations reach more" if more else ""
+    text = f"Bus bandwidth of the largest messages: {listed}{others}. "
+    text += f"{slowest.label}: {slowest.definition}."
+    level = "high" if slowest.value < POOR_RATE else "medium"
+    evidence = dict.fromkeys(figure for pair in zip(low, reached, strict=True) for figure in pair)
+    gain = Gain(1.0, math.inf, OF_LINKS)
+    yield tell(BUS_BANDWIDTH, title, level, text, tuple(evidence), gain)
+
+
+def _rate_of(share: Figure) -> str:
+    """Return the id of the rate of which a figure is the share of the line rate or of the best."""
+    return share.id.removesuffix("_ratio").removesuffix("_best") + "_bytes_per_s"
+
+
+def _over_tcp(_: Selection, known: Known) -> Iterator[Finding]:
+    share = known.get("baseline_tcp_frac")
+    if share is None:
+        return
+    title = f"NCCL runs {share.text} of its network connections "
+    title += "over TCP instead of InfiniBand or RoCE"
+    text = f"{share.label}: {share.definition}."
+    yield tell(NETWORK_TCP, title, "high", text, (share,), Gain(1.0, math.inf, OF_LINKS))
+
+
+def _by_host(_: Selection, known: Known) -> Iterator[Finding]:
+    share = known.get("baseline_by_host_frac")
+    if share is None:
+        return
+    title = f"NCCL runs {share.text} of its network connections "
+    title += "by way of host memory (no GPUDirect RDMA)"
+    text = f"{share.label}: {share.definition}."
+    yield tell(NETWORK_BY_HOST, title, "medium", text, (share,), Gain(1.0, math.inf, OF_LINKS))
+
+
+def _few_cards(_: Selection, known: Known) -> Iterator[Finding]:
+    shared = known.get("baseline_gpus_per_card_count")
+    if shared is None or shared.value < FEW_CARDS:
+        return
+    title = f"{shared.text} GPUs share one network card"
+    text = f"{shared.label}: {shared.definition}. All traffic between nodes goes through it."
+    yield tell(NETWORK_CARDS, title, "medium", text, (shared,), Gain(1.0, math.inf, OF_LINKS))
+
+
+BUS_BANDWIDTH = Rule(
+    name="bus_bandwidth",
+    question="Are collectives far below the line rate of the links?",
+    needs=("COLLECTIVES",),
+    evidence=("baseline_*_ratio", "baseline_*_bytes_per_s"),
+    target="above 75 %",
+    threshold=(
+        "Under 60 % of the line rate, or of the same operation elsewhere in the "
+        "log; severe under 40 % (conventions). NCCL's ring reaches 82 % of NVLink "
+        "on eight H100 (NVIDIA/nccl-tests issue 212)"
+    ),
+    find=_slow_operations,
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Test the network between the nodes: all_reduce_perf on two nodes "
+                "at a time, and the counters of the network cards for drops and "
+                "pauses"
+            ),
+            only=(Fact.BETWEEN_NODES,),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Compare the protocols (NCCL_PROTO=Simple, LL128) and algorithms "
+                "(NCCL_ALGO=Ring, Tree) at the sizes that are slow"
+            ),
+            only=(Fact.BETWEEN_NODES,),
+        ),
+        Step(IMMEDIATE, ("Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m")),
+        Step(
+            IMMEDIATE,
+            (
+                "Check the transports in a log with NCCL_DEBUG=INFO: inside a node "
+                "they should be P2P, not SHM or NET"
+            ),
+            unless=(Fact.LINKS,),
+            code=SHOW_NCCL,
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_TOPO_FILE, "
+                "NCCL_MAX_NCHANNELS, NCCL_ALGO and NCCL_PROTO"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Run all_reduce_perf -b 1M -e 16G -f 2 on every node before a "
+                "training, and exclude slower nodes"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Disable ACS on the PCIe switches, and load nvidia-peermem if the "
+                "GPUs communicate over a network"
+            ),
+        ),
+        Step(
+            LONG_TERM,
+            ("Run the ranks that communicate most on nodes whose GPUs share a switch (NVSwitch)"),
+        ),
+    ),
+    next=(
+        "Test the same GPUs again and log the transports: NCCL_DEBUG=INFO "
+        "all_reduce_perf -b 8 -e 16G -f 2 -g 8"
+    ),
+    objections=(Objection.STILL_GROWING,),
+    moment=longest_collective,
+    notebook=LINKS,
+)
+
+NETWORK_TCP = Rule(
+    name="network_tcp",
+    question="Does NCCL use TCP between nodes?",
+    needs=("LINKS",),
+    evidence=("baseline_tcp_frac",),
+    target="0 %",
+    threshold=("One connection over TCP: a ring is as slow as its slowest connection (convention)"),
+    find=_over_tcp,
+    advice=(
+        Step(
+            IMMEDIATE,
+            ("Unset NCCL_IB_DISABLE and NCCL_NET, and check NCCL_IB_HCA and NCCL_SOCKET_IFNAME"),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Give the container access to the network cards (/dev/infiniband, "
+                "--cap-add=IPC_LOCK), and look for NET/IB in the log"
+            ),
+        ),
+        Step(
+            MEDIUM_TERM,
+            (
+                "Load the network's NCCL plugin (NCCL_NET_PLUGIN), such as "
+                "aws-ofi-nccl, if the cloud needs one"
+            ),
+        ),
+    ),
+    next=(
+        "Check which network cards NCCL finds: NCCL_DEBUG=INFO "
+        "NCCL_DEBUG_SUBSYS=INIT,NET, and ibv_devinfo on each node"
+    ),
+    indirect="the log does not say whether the nodes have cards for InfiniBand or RoCE",
+    moment=longest_collective,
+    notebook=LINKS,
+)
+
+NETWORK_BY_HOST = Rule(
+    name="network_by_host",
+    question="Do the network cards reach the GPUs only through CPU memory?",
+    needs=("LINKS",),
+    evidence=("baseline_by_host_frac",),
+    target="0 %",
+    threshold=(
+        "One connection without GPUDirect RDMA: a ring is as slow as its slowest "
+        "connection (convention)"
+    ),
+    find=_by_host,
+    advice=(
+        Step(
+            IMMEDIATE,
+            (
+                "Load nvidia-peermem (modprobe nvidia-peermem), or use a driver "
+                "and a Linux kernel with DMA-BUF"
+            ),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Try a higher NCCL_NET_GDR_LEVEL (PHB, then SYS), because the card "
+                "is far from the GPU"
+            ),
+            only=(Fact.FAR_CARD,),
+        ),
+        Step(
+            IMMEDIATE,
+            ("Check the distance between GPU and card (nvidia-smi topo -m) and NCCL_NET_GDR_LEVEL"),
+            unless=(Fact.FAR_CARD,),
+        ),
+        Step(
+            MEDIUM_TERM,
+            ("Disable ACS on the PCIe switches between GPU and card (lspci -vvv shows ACSCtl)"),
+        ),
+    ),
+    next=(
+        "Measure the bandwidth with and without GPUDirect RDMA: "
+        "NCCL_NET_GDR_LEVEL=SYS all_reduce_perf -b 1M -e 16G -f 2"
+    ),
+    indirect="the log shows how the data move, but not how much data",
+    moment=longest_collective,
+    notebook=LINKS,
+)
+
+NETWORK_CARDS = Rule(
+    name="network_cards",
+    question="Do many GPUs share one network card?",
+    needs=("SAMPLES", "LINKS"),
+    evidence=("baseline_gpus_per_card_count",),
+    target="1 or 2",
+    threshold="Four GPUs for each card that NCCL uses (convention)",
+    find=_few_cards,
+    advice=(
+        Step(
+            IMMEDIATE,
+            ("Unset NCCL_IB_HCA, or name all cards of the node in it (ibv_devinfo lists them)"),
+        ),
+        Step(
+            IMMEDIATE,
+            (
+                "Check in the log (NET/IB : Using) that NCCL then uses all of "
+                "them, and give a container access to all"
+            ),
+        ),
+        Step(
+            LONG_TERM,
+            ("Run jobs of several nodes where each GPU, or each two, have a card of their own"),
+        ),
+    ),
+    next=("List the cards of the node, and the GPUs near to each: ibv_devinfo, nvidia-smi topo -m"),
+    indirect="the log does not say how many cards the node has",
+    moment=longest_collective,
+    notebook=LINKS,
+)

@@ -1,0 +1,262 @@
+"""What a rule is: one object that holds what its finding asks, needs, rests on and advises.
+
+Each module beside this one holds the rules of a theme. A rule either finds its finding itself
+(`find`), or a module of `perfkit.diagnosis` calls `tell` with it, because one analysis tells
+several rules.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from re import Pattern
+
+from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, Objection
+from perfkit.diagnosis.rules.changes import Change, Freed
+from perfkit.selection import Selection
+
+IMMEDIATE, MEDIUM_TERM, LONG_TERM = HORIZONS
+Known = Mapping[str, Figure]
+Find = Callable[[Selection, Known], Iterator[Finding]]
+# Start and duration (ns) of the longest moment of a kind; None where there is none.
+Moment = Callable[[Selection], tuple[int, int] | None]
+
+
+class Fact(Enum):
+    """What a run may show, which makes a step of advice sensible or pointless.
+
+    `perfkit.diagnosis.evidence` finds each fact.
+    """
+
+    PINNED = "pinned"
+    SMALL_COPIES = "small_copies"
+    TO_CPU = "to_cpu"
+    PAGEABLE_TO_CPU = "pageable_to_cpu"
+    REDUCED = "reduced"
+    NO_MATRIX = "no_matrix"
+    LIBRARY_KERNELS = "library_kernels"
+    FULL_GRID = "full_grid"
+    FULL_OCCUPANCY = "full_occupancy"
+    SHARED_MEMORY_LIMITS = "shared_memory_limits"
+    REGISTERS_LIMIT = "registers_limit"
+    REGISTERS_FREE = "registers_free"
+    REGISTERS_FULL = "registers_full"
+    FEW_LANES = "few_lanes"
+    DRAM_LIMITS = "dram_limits"
+    TENSOR_CORES = "tensor_cores"
+    MATRIX = "matrix"
+    ELEMENTWISE = "elementwise"
+    OPENACC = "openacc"
+    OPENMP = "openmp"
+    CPU_PATHS = "cpu_paths"
+    AMD = "amd"
+    OCCUPIED = "occupied"
+    FEW_BLOCKS_OF_LIBRARY = "few_blocks_of_library"
+    GRAPHS = "graphs"
+    PYTHON = "python"
+    PYTORCH = "pytorch"
+    FUSED_ATTENTION = "fused_attention"
+    OPTIMIZER = "optimizer"
+    OPTIMIZER_LOOP = "optimizer_loop"
+    FUSED_OPTIMIZER = "fused_optimizer"
+    UNFUSED_ATTENTION = "unfused_attention"
+    UNCAPTURABLE = "uncapturable"
+    CONVERSIONS = "conversions"
+    INFERENCE = "inference"
+    ANOMALY = "anomaly"
+    COMPILED = "compiled"
+    FLOAT64 = "float64"
+    FLOAT32_PRODUCTS = "float32_products"
+    FLOAT32_CONVOLUTIONS = "float32_convolutions"
+    BEFORE_AMPERE = "before_ampere"
+    BEFORE_VOLTA = "before_volta"
+    VOLTA = "volta"
+    SORTS = "sorts"
+    REPEATS = "repeats"
+    CONCATENATES = "concatenates"
+    EMBEDDING_GRADIENT = "embedding_gradient"
+    ONE_HOT = "one_hot"
+    ONE_GPU = "one_gpu"
+    CALL_PATHS = "call_paths"
+    FAR_CARD = "far_card"
+    AT_POWER_LIMIT = "at_power_limit"
+    HEATED = "heated"
+    BETWEEN_NODES = "between_nodes"
+    LINKS = "links"
+    MPI_SET_UP = "mpi_set_up"
+    MPI = "mpi"
+    MPI_WAITS = "mpi_waits"
+    COUNTERS = "counters"
+    STALLS = "stalls"
+    LAST_WAVE = "last_wave"
+    TIMELINE = "timeline"
+    OPERATORS = "operators"
+    RANGES = "ranges"
+    STACKS = "stacks"
+    LOOP = "loop"
+    TWO_LENGTHS = "two_lengths"
+    WINDOWS = "windows"
+    DATALOADER = "dataloader"
+    BACKWARD = "backward"
+    GATHERS = "gathers"
+    REDUCES = "reduces"
+    SENDS = "sends"
+    ALL_TO_ALL = "all_to_all"
+
+
+class Hides(Enum):
+    """When a finding hides what the others say, so that it stands before all of them."""
+
+    NEVER = "never"
+    IF_SEVERE = "if severe"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do.
+
+    horizon: within days (IMMEDIATE), weeks to months (MEDIUM_TERM) or quarters (LONG_TERM).
+    text: begins with a verb; {nsys}, {ncu}, {torch} and {callers} become commands for the run.
+    only: facts that must all hold; unless: facts of which none may hold.
+    code: an example that shows how.
+    """
+
+    horizon: str
+    text: str
+    only: tuple[Fact, ...] = ()
+    unless: tuple[Fact, ...] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """The notebook that goes on where a finding leaves off, and what to see there."""
+
+    name: str
+    why: str
+
+
+LINKS = Notebook("1_baseline", "Compare the links with their line rate.")
+TIMELINE = Notebook("3_system", "See on a timeline what keeps the GPU from working.")
+CALLS = Notebook("3_call_paths", "See which calls lead to this.")
+KERNELS = Notebook("4_kernels", "See why the longest kernels are slow.")
+# Where a finding leads that has no notebook of its own, or is read there.
+FURTHER = (
+    Notebook("5_framework", "See which operators and lines of Python do this."),
+    Notebook("3_system", "See on a timeline when this happens."),
+)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Code that the CPU is inside while the GPU waits: the pattern of its name, and what to do."""
+
+    code: Pattern[str]
+    remedy: str
+
+
+@dataclass(frozen=True)
+class SlowPath:
+    """A slow way to compute something: the pattern of its kernels, what it is, and what to do."""
+
+    kernels: Pattern[str]
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One finding, and all that does not depend on the run.
+
+    What it is:
+    name: identifies it; question: what it asks, in words.
+    needs: tables; "A|B" is either.
+    evidence: ids of the figures that it rests on; * stands for any text.
+    target: what the first figure should be.
+    threshold: from which value on perfkit tells the finding, and who set that value.
+    find: yields its finding; None where another module calls `tell`.
+    kind, title, label, unit, definition: of a rule that one analysis tells among others: what
+    the analysis calls it, and words for its title and figure.
+
+    What follows from it:
+    advice: steps, by horizon; next: what to measure next, with commands as in `Step`.
+    reason: why the GPU is idle, as a verdict ends: "The A100 was idle because REASON".
+    change: what a replay does to predict the gain; None where no replay can.
+    at_best: where no change does, what a replay does to see what goes with all of this time.
+    shortens_kernels: whether its remedy makes kernels themselves shorter.
+    notebook: the one that goes on where the finding leaves off.
+
+    How sure it is:
+    objections: checks (`perfkit.diagnosis.confidence`); each that holds lowers the confidence.
+    indirect: why the evidence is no direct measurement, which lowers it too.
+    direct_with: figures of which one must be known; without, the evidence is indirect as well.
+
+    Where it stands among other findings:
+    causes: the causes of idle time that it tells of.
+    moment: its longest moment on the timeline.
+    vagueness: among findings on the same kernels, the clearer one (0) comes first; None for all
+    other findings.
+    is_remainder: it tells of what remains when all other findings are mended.
+    hides: when it stands before all others.
+    """
+
+    name: str
+    question: str
+    needs: tuple[str, ...]
+    evidence: tuple[str, ...]
+    target: str
+    threshold: str
+    advice: tuple[Step, ...]
+    next: str
+    find: Find | None = None
+    kind: str = ""
+    title: str = ""
+    label: str = ""
+    unit: str = ""
+    definition: str = ""
+    reason: str = ""
+    change: Change | None = None
+    at_best: Freed | None = None
+    shortens_kernels: bool = False
+    notebook: Notebook | None = None
+    objections: tuple[Objection, ...] = ()
+    indirect: str = ""
+    direct_with: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    moment: Moment | None = None
+    vagueness: int | None = None
+    is_remainder: bool = False
+    hides: Hides = Hides.NEVER
+
+
+def tell(
+    rule: Rule,
+    title: str,
+    severity: str,
+    text: str,
+    evidence: tuple[Figure, ...],
+    gain: Gain,
+    *,
+    first: str = "",
+    place: str = "",
+    is_mean: bool = False,
+) -> Finding:
+    """Return the finding of a rule, without advice but for a `first` step from its evidence.
+
+    place: where in the program, such as a range or a kernel, where that is known.
+    is_mean: whether the title gives a mean over all GPUs of the run as if it were of one.
+    """
+    advice: dict[str, tuple[str, ...]] = {IMMEDIATE: (first,)} if first else {}
+    return Finding(
+        rule.name,
+        title,
+        severity,
+        text,
+        evidence,
+        rule.target,
+        gain,
+        advice,
+        threshold=rule.threshold,
+        place=place,
+        is_mean=is_mean,
+    )

@@ -1,0 +1,184 @@
+"""One rule is one object in one place: nothing else names it, and no condition reads a sentence."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from diagnosis.traces import MS, view
+from frames import kernels
+
+import perfkit
+from perfkit import diagnosis
+from perfkit.diagnosis import rules as package
+from perfkit.diagnosis.finding import Gain
+from perfkit.diagnosis.rules import by_kind, rules, snippets
+from perfkit.diagnosis.rules.changes import Change
+from perfkit.diagnosis.rules.idle import IDLE
+from perfkit.diagnosis.rules.rule import Known, Rule, tell
+
+ROOT = Path(perfkit.__file__).parent
+FOLDER = Path(package.__file__).parent
+# Names of rules that are also words of tables, columns, families of kernels, ranges and options.
+# A condition on a finding's rule is caught by another test, whatever the word.
+WORDS = {
+    *("atomics", "attention", "bank_conflicts", "computation", "divergence", "exposed_copy"),
+    *("exposed_communication", "fusion", "idle", "imbalance", "input", "launch_overhead", "layout"),
+    *(
+        "narrow_loads",
+        "precision",
+        "ranks",
+        "spills",
+        "start_up",
+        "synchronisation",
+        "tensor_cores",
+    ),
+    *("uncoalesced", "warm_up"),
+}
+# What people read; figures' ids and names of calls are no sentences.
+SENTENCES = (
+    "title",
+    "source",
+    "why",
+    "reason",
+    "text",
+    "explanation",
+    "verdict",
+    "label",
+    "definition",
+)
+
+
+def trees(folder: Path) -> Iterator[tuple[str, ast.AST]]:
+    for file in sorted(folder.rglob("*.py")):
+        yield str(file.relative_to(ROOT)), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def nodes_of_package() -> Iterator[tuple[str, ast.AST]]:
+    for name, tree in trees(ROOT):
+        for node in ast.walk(tree):
+            yield f"{name}:{getattr(node, 'lineno', 0)}", node
+
+
+def test_no_rule_is_named_outside_its_module() -> None:
+    names = set(rules()) - WORDS
+    assert len(names) > 55
+    found = [
+        f"{place}: {node.value}"
+        for place, node in nodes_of_package()
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+    homes = [place for place in found if place.startswith("diagnosis/rules/")]
+    assert len(homes) >= len(names)
+    assert [] == sorted(set(found) - set(homes))
+
+
+def test_no_condition_asks_for_the_name_of_a_rule() -> None:
+    """`finding.rule == "idle"` is a field of the rule that is missing."""
+    found = [place for place, node in nodes_of_package() if _asks_for_a_rule(node)]
+    assert [] == found
+
+
+def _asks_for_a_rule(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    asks = any(isinstance(side, ast.Attribute) and side.attr == "rule" for side in sides)
+    return asks and any(isinstance(side, ast.Constant | ast.Tuple | ast.Set) for side in sides)
+
+
+def test_no_condition_reads_a_sentence() -> None:
+    found = [place for place, node in nodes_of_package() if _reads_a_sentence(node)]
+    assert [] == [place for place in found if place.startswith("diagnosis/")]
+
+
+def _reads_a_sentence(node: ast.AST) -> bool:
+    """Whether a node asks how a sentence begins or ends, or what stands in it."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("startswith", "endswith") and _is_sentence(node.func.value)
+    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.In | ast.NotIn):
+        return False
+    is_text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+    return is_text and " " in str(node.left.value) and _is_sentence(node.comparators[0])
+
+
+def _is_sentence(node: ast.AST) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in SENTENCES
+
+
+@pytest.mark.parametrize(
+    ("code", "reads"),
+    [
+        ('"keeps the GPU idle" in title', True),
+        ('finding.title.startswith("The GPU ")', True),
+        ("why.endswith(FIRST_PASS)", True),
+        ('"idle_frac" in figures', False),
+        ('name.startswith("cuda")', False),
+    ],
+)
+def test_a_condition_on_a_sentence_is_seen(code: str, reads: bool) -> None:
+    (expression,) = ast.parse(code).body
+    assert isinstance(expression, ast.Expr)
+    assert reads is _reads_a_sentence(expression.value)
+
+
+def test_no_theme_imports_another() -> None:
+    themes = {theme.__name__ for theme in package.THEMES}
+    for name, tree in trees(FOLDER):
+        if name.endswith("__init__.py"):
+            continue
+        imported = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        assert not imported & themes, name
+
+
+def test_every_module_of_a_theme_is_read() -> None:
+    shared = {"__init__", "advice", "changes", "moments", "rule"}
+    themes = {theme.__name__.rpartition(".")[2] for theme in package.THEMES}
+    assert {file.stem for file in FOLDER.glob("*.py")} == themes | shared
+
+
+def test_no_two_rules_share_a_name_or_a_kind() -> None:
+    found = [v for theme in package.THEMES for v in vars(theme).values() if isinstance(v, Rule)]
+    assert len(found) == len(rules())
+    for theme in package.THEMES:
+        kinds = [v.kind for v in vars(theme).values() if isinstance(v, Rule) and v.kind]
+        assert len(kinds) == len(by_kind(theme))
+
+
+def test_a_constant_is_called_as_its_rule() -> None:
+    for theme in package.THEMES:
+        for name, value in vars(theme).items():
+            assert not isinstance(value, Rule) or name == value.name.upper()
+
+
+def test_every_change_can_be_replayed() -> None:
+    for rule in rules().values():
+        assert rule.change is None or isinstance(rule.change, Change)
+
+
+def test_code_belongs_to_the_text_of_its_step() -> None:
+    texts = {step.text for rule in rules().values() for step in rule.advice}
+    assert snippets()
+    assert set(snippets()) <= texts
+
+
+def test_a_rule_finds_its_finding_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule in the module of its theme is all that a new finding takes."""
+
+    def find(chosen: perfkit.Selection, known: Known) -> Iterator[diagnosis.Finding]:
+        idle = known["idle_frac"]
+        yield tell(added, "Something is new", "medium", "", (idle,), Gain(1.0, 1.5, "a bound"))
+
+    added = replace(IDLE, name="something_new", find=find)
+    rules.cache_clear()
+    monkeypatch.setattr(package.idle, "SOMETHING_NEW", added, raising=False)
+    try:
+        ran = kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 20 * MS, "dur_ns": 20 * MS})
+        found = {finding.rule: finding for finding in diagnosis.findings(view(kernels=ran))}
+        assert "Something is new" == found["something_new"].title
+    finally:
+        monkeypatch.undo()
+        rules.cache_clear()
+    assert "something_new" not in rules()
