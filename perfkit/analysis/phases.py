@@ -78,22 +78,23 @@ def phases(
     tables = [RANGES.check(ranges), OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
     every = repetitions.operations(KERNELS.check(kernels), COPIES.check(copies))
-    made: list[pd.DataFrame] = []
+    rows: list[dict[str, object]] = []
     for rank, frame in every.groupby("rank"):
         spans, operators, functions, calls, system = (table[table["rank"] == rank] for table in tables)
         of = repetitions.work(frame.reset_index(drop=True), calls.reset_index(drop=True))
         found = repetitions.find(of, spans, operators, functions)
         saved = _saved(of, copies[copies["rank"] == rank], found, spans, functions, calls, system)
-        made.append(_table(of, int(str(rank)), list(_parts(of, found, saved))))
-    return pd.concat(made, ignore_index=True) if made else PHASES.empty()
+        rows += _rows(of, int(str(rank)), list(_parts(of, found, saved)))
+    table = pd.DataFrame(rows, columns=PHASES.column_names)
+    return PHASES.make(table.astype({"repetitions": "Int64"})) if rows else PHASES.empty()
 
 
-def _table(of: Work, rank: int, parts: list[_Part]) -> pd.DataFrame:
-    """Return parts of a rank as rows, those without length left out, with the busy time of its GPUs."""
+def _rows(of: Work, rank: int, parts: list[_Part]) -> list[dict[str, object]]:
+    """Return parts of a rank as rows of PHASES, those without length left out, with the busy time of its GPUs."""
     filled = pd.DataFrame([part for part in parts if part.end > part.start], columns=_Part._fields)
     filled = filled.assign(rank=rank, start_ns=filled["start"], dur_ns=filled["end"] - filled["start"])
-    filled = filled.assign(repetitions=filled["repetitions"].astype("Int64"), busy_ns=busy(filled, of.frame))
-    return PHASES.make(filled.drop(columns=["start", "end"]))
+    filled = filled.assign(busy_ns=busy(filled, of.frame)).astype(object)
+    return filled.where(filled.notna(), None).drop(columns=["start", "end"]).to_dict("records")
 
 
 def busy(stretches: pd.DataFrame, operations: pd.DataFrame) -> Int:

@@ -205,7 +205,7 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
     if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record steady steps of the program before you optimise it."
-    first = order[0]
+    first = _largest_cause(order)
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
         share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
@@ -218,6 +218,16 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         said += " Record steady steps before you optimise the program." if _is_warm_up(first) else ""
     is_timed = TIMED & set(figures) or first.gain.high < WIDE
     return f"{said} {_mended(first, best) if is_timed else ''}".strip()
+
+
+def _largest_cause(order: Sequence[Finding]) -> Finding:
+    """Return the first finding; of causes of idle time the one of over twice as much, though it is less sure."""
+    first = order[0]
+    causes = [finding for finding in order if rules()[finding.rule].reason and finding.gain.share]
+    if first not in causes:
+        return first
+    most = max(causes, key=lambda finding: finding.gain.share or 0.0)
+    return most if (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
 
 
 def _mended(finding: Finding, best: Gain | None) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 from perfkit import analysis
 from perfkit.analysis import completeness
 from perfkit.analysis.intervals import Window, cut
+from perfkit.diagnosis import recording
 from perfkit.diagnosis.finding import kept
 from perfkit.format import TIME, duration, number, unit
 from perfkit.selection import Selection
@@ -69,7 +70,8 @@ def selection(view: Selection) -> Selection:
     """Return the part of a selection that is judged: its loop, where no window was chosen and a loop is found.
 
     Of several ranks on one clock it is the time in which all of them are in their loops. Ranks without a common clock
-    are judged whole, for one window means another time on each.
+    are judged whole, for one window means another time on each. So is a recording with a doubt that touches a tenth of
+    it: what is lost may make a loop of what was none.
     """
     return _loop(view) or view
 
@@ -78,6 +80,8 @@ def selection(view: Selection) -> Selection:
 def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
     if view.window is not None or view.outside is not None:
+        return None
+    if recording.leading(view):
         return None
     found = phases(view)
     loops = found[found["phase"] == "loop"]

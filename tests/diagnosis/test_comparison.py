@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from callpaths import MAIN, call_metrics, calltree
 from counted import launches
+from diagnosis.traces import all_of
 from frames import kernels
 from sampled import devices, samples
 from trained import run, training
@@ -216,7 +217,8 @@ def test_facts() -> None:
     before, after = training(), training(8, seed=1)
     extra = [{"name": "new", "start_ns": int(ns), "dur_ns": 10} for ns in after.ranges["start_ns"]]
     more = KERNELS.make(pd.concat([frame.astype({"name": object}) for frame in (after.kernels, kernels(*extra))]))
-    found = verdict.attempted(before, run(kernels=more, ranges=after.ranges, devices=after.devices))
+    changed = all_of(run(kernels=more, ranges=after.ranges, devices=after.devices))
+    found = verdict.attempted(all_of(before), changed)
     known = {figure.id.removeprefix("compare_"): figure.value for figure in verdict.facts(found)}
     assert 0.8 == pytest.approx(known["step_frac"], abs=0.01)
     assert known["step_low_frac"] < known["step_frac"] < known["step_high_frac"]

@@ -14,7 +14,7 @@ from diagnosis.test_gpus import beside, meeting
 from diagnosis.test_measured import CASES as MEASURED
 from diagnosis.test_measured import KERNELS
 from diagnosis.test_speed import clocked, few
-from diagnosis.traces import MS, leaking, view
+from diagnosis.traces import MS, all_of, leaking, view
 from frames import api_calls, copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
@@ -33,7 +33,7 @@ Found = Callable[[Path, Path], tuple[perfkit.Selection, str]]  # profiles, a fol
 
 
 def real(path: str) -> Found:
-    return lambda profiles, _: (perfkit.select(perfkit.load(profiles / path)), "")
+    return lambda profiles, _: (all_of(perfkit.load(profiles / path)), "")
 
 
 def idle(*_: Path) -> tuple[perfkit.Selection, str]:

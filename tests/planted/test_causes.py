@@ -27,7 +27,7 @@ RULES = {
     "checkpoints": "checkpointing",
     "communication": "exposed_communication",
     "imbalance": "slow_gpu",
-    "throttling": "log_throttling",
+    "throttling": "clock_lowered",
     "memory bandwidth": "memory_bandwidth",
     "tensor cores": "tensor_cores",
     "warm-up": "warm_up",

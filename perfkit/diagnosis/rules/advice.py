@@ -117,19 +117,13 @@ FOR_LAUNCH = (
     ),
     Step(
         IMMEDIATE,
-        (
-            "Remove .item(), .cpu() and copies of pageable memory from inside "
-            "the step: a graph cannot contain them"
-        ),
+        ("Remove .item(), .cpu() and copies of pageable memory from inside the step: a graph cannot contain them"),
         only=(Fact.UNCAPTURABLE,),
         code=SHOW_LATE_LOG,
     ),
     Step(
         IMMEDIATE,
-        (
-            "Give each launch more work: raise batch_size, or run one kernel "
-            "over all rows instead of one per row"
-        ),
+        ("Give each launch more work: raise batch_size, or run one kernel over all rows instead of one per row"),
         only=(Fact.PYTORCH,),
     ),
     Step(
@@ -169,34 +163,22 @@ FOR_LAUNCH = (
 FOR_MPI = (
     Step(
         IMMEDIATE,
-        (
-            "Record more work between MPI_Init and MPI_Finalize, and leave "
-            "start-up and shut-down out of the measurement"
-        ),
+        ("Record more work between MPI_Init and MPI_Finalize, and leave start-up and shut-down out of the measurement"),
         only=(Fact.MPI_SET_UP,),
     ),
     Step(
         IMMEDIATE,
-        (
-            "Compare the ranks (a timeline or call paths of each): a rank with "
-            "less work waits in this call"
-        ),
+        ("Compare the ranks (a timeline or call paths of each): a rank with less work waits in this call"),
         unless=(Fact.MPI_SET_UP,),
     ),
     Step(
         IMMEDIATE,
-        (
-            "Bind each rank to cores near the network adapter (--cpu-bind of "
-            "srun, --map-by of mpirun)"
-        ),
+        ("Bind each rank to cores near the network adapter (--cpu-bind of srun, --map-by of mpirun)"),
         unless=(Fact.MPI_SET_UP,),
     ),
     Step(
         MEDIUM_TERM,
-        (
-            "Start the exchange early and compute before MPI_Wait (MPI_Isend, "
-            "MPI_Irecv, MPI_Iallreduce)"
-        ),
+        ("Start the exchange early and compute before MPI_Wait (MPI_Isend, MPI_Irecv, MPI_Iallreduce)"),
         unless=(Fact.MPI_SET_UP, Fact.MPI_WAITS),
     ),
     Step(
@@ -220,10 +202,7 @@ FOR_COPIES = (
     ),
     Step(
         IMMEDIATE,
-        (
-            "Keep data on the GPU between the loops: put them in a data region "
-            "(acc data copyin, copyout)"
-        ),
+        ("Keep data on the GPU between the loops: put them in a data region (acc data copyin, copyout)"),
         only=(Fact.OPENACC,),
     ),
     Step(
@@ -288,10 +267,7 @@ FOR_COMPUTATION = (
     ),
     Step(
         MEDIUM_TERM,
-        (
-            "Compute matrix products on tensor cores in 16 bits or TF32, as "
-            "cuBLAS does (cublasSetMathMode)"
-        ),
+        ("Compute matrix products on tensor cores in 16 bits or TF32, as cuBLAS does (cublasSetMathMode)"),
         only=(Fact.TENSOR_CORES, Fact.MATRIX),
         unless=(Fact.REDUCED, Fact.PYTORCH),
     ),
@@ -310,10 +286,7 @@ FOR_COMPUTATION = (
 FOR_IDLE_BESIDE = (
     Step(
         IMMEDIATE,
-        (
-            "Check which GPUs the program uses (CUDA_VISIBLE_DEVICES), and "
-            "whether the idle GPU should work"
-        ),
+        ("Check which GPUs the program uses (CUDA_VISIBLE_DEVICES), and whether the idle GPU should work"),
     ),
     Step(
         IMMEDIATE,
@@ -370,7 +343,5 @@ FOR_MEMORY_BOUND = (
         unless=(Fact.LIBRARY_KERNELS,),
     ),
     Step(MEDIUM_TERM, "Keep reused data in __shared__ memory", unless=(Fact.LIBRARY_KERNELS,)),
-    Step(
-        LONG_TERM, ("Change the algorithm so that it computes more per byte: tiling, recomputation")
-    ),
+    Step(LONG_TERM, ("Change the algorithm so that it computes more per byte: tiling, recomputation")),
 )

@@ -23,26 +23,17 @@ PATHS_GPU_IDLE = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Find the CPU code that takes the time (step 3, call_paths), and "
-                "move it out of the loop"
-            ),
+            ("Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"),
             only=(Fact.CPU_PATHS,),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Record what the CPU does while the GPU has no work: hpcrun -e "
-                "CPUTIME -e gpu=nvidia PROGRAM"
-            ),
+            ("Record what the CPU does while the GPU has no work: hpcrun -e CPUTIME -e gpu=nvidia PROGRAM"),
             unless=(Fact.CPU_PATHS, Fact.AMD),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Record what the CPU does while the GPU has no work: hpcrun -e "
-                "CPUTIME -e gpu=rocm PROGRAM"
-            ),
+            ("Record what the CPU does while the GPU has no work: hpcrun -e CPUTIME -e gpu=rocm PROGRAM"),
             only=(Fact.AMD,),
             unless=(Fact.CPU_PATHS,),
         ),
@@ -50,9 +41,7 @@ PATHS_GPU_IDLE = Rule(
             MEDIUM_TERM,
             ("Overlap the CPU's work with the GPU's: copy asynchronously, and queue several steps"),
         ),
-        Step(
-            MEDIUM_TERM, "Give the GPU more work per step: raise batch_size", only=(Fact.PYTORCH,)
-        ),
+        Step(MEDIUM_TERM, "Give the GPU more work per step: raise batch_size", only=(Fact.PYTORCH,)),
         Step(LONG_TERM, "Use a smaller GPU for this job, or share one between jobs"),
     ),
     next="Record when the GPU is idle: {nsys}",
@@ -78,31 +67,20 @@ PATHS_ALLOCATION = Rule(
     needs=("CALLTREE", "CALL_METRICS"),
     evidence=("paths_allocation_frac", "paths_allocation_*", "paths_operation_ns"),
     target="under 10 %",
-    threshold=(
-        "10 % of the time of all GPU operations is worth a look, 30 % is severe (conventions)"
-    ),
+    threshold=("10 % of the time of all GPU operations is worth a look, 30 % is severe (conventions)"),
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Allocate buffers once before the loop, or take them from a pool "
-                "(cudaMallocAsync, hipMallocAsync)"
-            ),
+            ("Allocate buffers once before the loop, or take them from a pool (cudaMallocAsync, hipMallocAsync)"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Keep shapes fixed so that PyTorch's allocator can reuse its "
-                "blocks (PYTORCH_CUDA_ALLOC_CONF)"
-            ),
+            ("Keep shapes fixed so that PyTorch's allocator can reuse its blocks (PYTORCH_CUDA_ALLOC_CONF)"),
             only=(Fact.PYTORCH,),
         ),
         Step(MEDIUM_TERM, "Free buffers after the loop: cudaFree and hipFree wait for the GPU"),
     ),
-    next=(
-        "Find the call path that allocates (metric GMEM in call_paths of step 3), "
-        "and record when: {nsys}"
-    ),
+    next=("Find the call path that allocates (metric GMEM in call_paths of step 3), and record when: {nsys}"),
     notebook=CALLS,
 )
 
@@ -147,34 +125,22 @@ PATHS_BARRIERS = Rule(
     needs=("CALLTREE", "CALL_METRICS"),
     evidence=("paths_barrier_frac", "paths_host_ns", "paths_asleep_frac"),
     target="under 5 %",
-    threshold=(
-        "5 % of all threads' time in barriers of OpenMP; 10 % is worth a look, 30 "
-        "% is severe (conventions)"
-    ),
+    threshold=("5 % of all threads' time in barriers of OpenMP; 10 % is worth a look, 30 % is severe (conventions)"),
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Divide the iterations of the region evenly: schedule(dynamic) or "
-                "schedule(guided) on its loop"
-            ),
+            ("Divide the iterations of the region evenly: schedule(dynamic) or schedule(guided) on its loop"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Bind the threads to cores (OMP_PROC_BIND=close, "
-                "OMP_PLACES=cores), and use no more threads than cores"
-            ),
+            ("Bind the threads to cores (OMP_PROC_BIND=close, OMP_PLACES=cores), and use no more threads than cores"),
         ),
         Step(
             MEDIUM_TERM,
             ("Merge neighbouring regions, and drop barriers that nothing needs (nowait)"),
         ),
     ),
-    next=(
-        "Compare the threads of the region (step 3), and record a trace of them: "
-        "hpcrun -e CPUTIME -t PROGRAM"
-    ),
+    next=("Compare the threads of the region (step 3), and record a trace of them: hpcrun -e CPUTIME -t PROGRAM"),
     indirect="the times are sums over threads",
     notebook=CALLS,
 )
@@ -192,25 +158,16 @@ PATHS_HOST = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Open step 3 at this function (call_paths), and move work that is "
-                "needed only once to before the loop"
-            ),
+            ("Open step 3 at this function (call_paths), and move work that is needed only once to before the loop"),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Do this work once and keep its result (functools.cache), or move "
-                "it to another thread"
-            ),
+            ("Do this work once and keep its result (functools.cache), or move it to another thread"),
             only=(Fact.PYTHON,),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Divide this work over more threads (#pragma omp parallel for), or "
-                "move it to the GPU"
-            ),
+            ("Divide this work over more threads (#pragma omp parallel for), or move it to the GPU"),
             unless=(Fact.PYTHON, Fact.MPI),
         ),
         Step(
@@ -232,13 +189,7 @@ MPI_TIME = Rule(
     target="under 10 %",
     threshold="CPU time in MPI calls: 10 % is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
-    next=(
-        "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o "
-        "report.%q{RANK} PROGRAM"
-    ),
-    indirect=(
-        "a waiting call takes CPU time like a sending call, and the recording does "
-        "not tell them apart"
-    ),
+    next=("Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} PROGRAM"),
+    indirect=("a waiting call takes CPU time like a sending call, and the recording does not tell them apart"),
     notebook=CALLS,
 )

@@ -31,10 +31,7 @@ EXPOSED_COMMUNICATION = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Check that gradient buckets start while the backward pass runs "
-                "(bucket_cap_mb of DDP)"
-            ),
+            ("Check that gradient buckets start while the backward pass runs (bucket_cap_mb of DDP)"),
             only=(Fact.REDUCES, Fact.BACKWARD),
             code=SHOW_BUCKETS,
         ),
@@ -68,18 +65,12 @@ EXPOSED_COMMUNICATION = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Balance the load of the experts (capacity factor, auxiliary loss, "
-                "copies of busy experts)"
-            ),
+            ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
             only=(Fact.ALL_TO_ALL,),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Start each exchange as soon as its data are ready, on a stream of "
-                "its own, and compute meanwhile"
-            ),
+            ("Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile"),
         ),
         Step(
             MEDIUM_TERM,
@@ -120,9 +111,7 @@ EXPOSED_COMMUNICATION = Rule(
             only=(Fact.REDUCES, Fact.BACKWARD),
         ),
     ),
-    next=(
-        "Run nccl-tests on the same nodes to measure the bandwidth that the links reach (step 1)"
-    ),
+    next=("Run nccl-tests on the same nodes to measure the bandwidth that the links reach (step 1)"),
     objections=(Objection.UNEVEN,),
     change=OVERLAPPED_COMMUNICATION,
     moment=longest_collective,
@@ -143,10 +132,7 @@ SLOW_GPU = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Compare the GPUs' clocks, temperature and links (nvidia-smi dmon "
-                "-s pucvmet, nvidia-smi topo -m)"
-            ),
+            ("Compare the GPUs' clocks, temperature and links (nvidia-smi dmon -s pucvmet, nvidia-smi topo -m)"),
         ),
         Step(
             IMMEDIATE,
@@ -160,10 +146,7 @@ SLOW_GPU = Rule(
             ("Give each GPU the same amount of work, or an amount in proportion to its speed"),
         ),
     ),
-    next=(
-        "Record the clocks, power and temperature of each GPU while the program "
-        "runs: nvidia-smi dmon -s pucvmet"
-    ),
+    next=("Record the clocks, power and temperature of each GPU while the program runs: nvidia-smi dmon -s pucvmet"),
     objections=(Objection.UNLIKE,),
     shortens_kernels=True,
 )
@@ -182,17 +165,11 @@ LATE_GPU = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Compare the CPU work for this GPU and for the others before each "
-                "step: loading, logging, saving"
-            ),
+            ("Compare the CPU work for this GPU and for the others before each step: loading, logging, saving"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Bind each process to cores near its GPU (numactl --cpunodebind, "
-                "or --cpu-bind of srun)"
-            ),
+            ("Bind each process to cores near its GPU (numactl --cpunodebind, or --cpu-bind of srun)"),
         ),
         Step(
             IMMEDIATE,
@@ -201,10 +178,7 @@ LATE_GPU = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Move work of one rank, such as logging and evaluation, to another "
-                "thread, or do it in fewer steps"
-            ),
+            ("Move work of one rank, such as logging and evaluation, to another thread, or do it in fewer steps"),
         ),
     ),
     next=("Record all ranks to see what the CPU does for the late GPU before each step: {nsys}"),
@@ -236,8 +210,7 @@ GPU_NEVER_USED = Rule(
     evidence=("never_used_frac",),
     target="none",
     threshold=(
-        "One GPU in the recording's list on which nothing ran, in a program whose "
-        "GPUs do not communicate (convention)"
+        "One GPU in the recording's list on which nothing ran, in a program whose GPUs do not communicate (convention)"
     ),
     advice=FOR_IDLE_BESIDE,
     next=("List the processes of each GPU while the program runs: nvidia-smi pmon -c 1"),
@@ -259,10 +232,7 @@ RANKS = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Compare the input of the slowest rank with the others: batch, "
-                "sequence lengths, share of the model"
-            ),
+            ("Compare the input of the slowest rank with the others: batch, sequence lengths, share of the model"),
         ),
         Step(IMMEDIATE, "Compare the clocks of the GPUs (nvidia-smi dmon -s pucvmet)"),
         Step(
@@ -274,10 +244,7 @@ RANKS = Rule(
         ),
         Step(LONG_TERM, "Choose a parallel layout with parts of equal duration"),
     ),
-    next=(
-        "Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s "
-        "pucvmet) during the recording"
-    ),
+    next=("Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s pucvmet) during the recording"),
     notebook=LINKS,
 )
 
@@ -294,10 +261,7 @@ LATE_IN_TURN = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Balance the load of the experts (capacity factor, auxiliary loss, "
-                "copies of busy experts)"
-            ),
+            ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
             only=(Fact.ALL_TO_ALL,),
         ),
         Step(
@@ -320,10 +284,7 @@ LATE_IN_TURN = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Let a rank with less work do something else before the "
-                "collective, such as preparing the next step"
-            ),
+            ("Let a rank with less work do something else before the collective, such as preparing the next step"),
         ),
     ),
     next=(

@@ -32,14 +32,9 @@ EXPOSED_COPY = Rule(
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_copy_frac",),
     target="under 10 %",
-    threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is "
-        "severe (conventions)"
-    ),
+    threshold=("Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"),
     advice=FOR_COPIES,
-    next=(
-        "Run the same steps with pinned memory and asynchronous copies, and compare the two runs"
-    ),
+    next=("Run the same steps with pinned memory and asynchronous copies, and compare the two runs"),
     change=OVERLAPPED_COPIES,
     moment=longest_copy,
 )
@@ -144,10 +139,7 @@ COPIES_PAGEABLE = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Reduce the data on the GPU (such as with cub::DeviceReduce), and "
-                "copy only the small result"
-            ),
+            ("Reduce the data on the GPU (such as with cub::DeviceReduce), and copy only the small result"),
             only=(Fact.PAGEABLE_TO_CPU,),
             unless=(Fact.PYTORCH,),
         ),
@@ -164,17 +156,12 @@ COPIES_PAGEABLE = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Copy the results of one step on a separate stream while the GPU "
-                "computes the next step"
-            ),
+            ("Copy the results of one step on a separate stream while the GPU computes the next step"),
             only=(Fact.PAGEABLE_TO_CPU,),
         ),
         Step(LONG_TERM, "Keep reused data on the GPU"),
     ),
-    next=(
-        "Run the same steps with pinned memory and asynchronous copies, and compare the two runs"
-    ),
+    next=("Run the same steps with pinned memory and asynchronous copies, and compare the two runs"),
     change=FASTER_COPIES,
     kind="pageable",
     moment=longest_copy,
@@ -186,10 +173,7 @@ COPIES_SYNCHRONOUS = Rule(
     needs=("KERNELS", "COPIES", "API_CALLS"),
     evidence=("exposed_synchronous_copy_frac",),
     target="under 10 %",
-    threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is "
-        "severe (conventions)"
-    ),
+    threshold=("Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"),
     advice=(
         Step(
             IMMEDIATE,
@@ -197,18 +181,12 @@ COPIES_SYNCHRONOUS = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Allocate pinned CPU memory (cudaHostAlloc): without it, "
-                "asynchronous copies block too"
-            ),
+            ("Allocate pinned CPU memory (cudaHostAlloc): without it, asynchronous copies block too"),
             unless=(Fact.PINNED,),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Wait for an event (cudaStreamWaitEvent) where the program needs "
-                "the data, not for the copy itself"
-            ),
+            ("Wait for an event (cudaStreamWaitEvent) where the program needs the data, not for the copy itself"),
         ),
         Step(LONG_TERM, "Let the CPU run steps ahead: use two buffers for the copied data"),
     ),
@@ -224,10 +202,7 @@ COPIES_SERIAL = Rule(
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_serial_copy_frac",),
     target="under 10 %",
-    threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is "
-        "severe (conventions)"
-    ),
+    threshold=("Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"),
     advice=FOR_COPIES,
     next=("Run the same steps with copies on a stream of their own, and compare the two runs"),
     change=OVERLAPPED_COPIES,
@@ -249,38 +224,25 @@ COPIES_BOUND = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Keep data that the program copies repeatedly, such as weights and "
-                "tables, on the GPU (cudaMalloc once)"
-            ),
+            ("Keep data that the program copies repeatedly, such as weights and tables, on the GPU (cudaMalloc once)"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Turn off offloading to the CPU (cpu_offload, device_map) if the "
-                "GPU's memory holds the model"
-            ),
+            ("Turn off offloading to the CPU (cpu_offload, device_map) if the GPU's memory holds the model"),
             only=(Fact.PYTORCH,),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Copy fewer bytes: use 16-bit types, pack the data, and copy only "
-                "what the kernels read"
-            ),
+            ("Copy fewer bytes: use 16-bit types, pack the data, and copy only what the kernels read"),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Let the GPU do more with each copy: run more kernels on the same "
-                "data before the next copy"
-            ),
+            ("Let the GPU do more with each copy: run more kernels on the same data before the next copy"),
         ),
         Step(LONG_TERM, "Choose a machine with a faster link between CPU and GPU"),
     ),
     next=(
-        "Measure the rate that the link reaches, and compare it with the rate of "
-        "these copies: perfkit baseline copy"
+        "Measure the rate that the link reaches, and compare it with the rate of these copies: perfkit baseline copy"
     ),
     kind="bound",
     moment=longest_copy,
@@ -299,10 +261,7 @@ UNIFIED_MEMORY = Rule(
         Step(IMMEDIATE, "Tell the driver where data belong with cudaMemAdvise"),
         Step(
             MEDIUM_TERM,
-            (
-                "Replace managed memory by cudaMalloc and explicit copies if you "
-                "know the access pattern"
-            ),
+            ("Replace managed memory by cudaMalloc and explicit copies if you know the access pattern"),
         ),
     ),
     next=(

@@ -30,10 +30,7 @@ KERNEL_STALL = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Compare block sizes and unrolling of this kernel (#pragma "
-                "unroll), one change at a time"
-            ),
+            ("Compare block sizes and unrolling of this kernel (#pragma unroll), one change at a time"),
             unless=(Fact.LIBRARY_KERNELS,),
         ),
         Step(
@@ -47,18 +44,12 @@ KERNEL_STALL = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Try another algorithm of the library for this shape "
-                "(cublasLtMatmulAlgoGetHeuristic)"
-            ),
+            ("Try another algorithm of the library for this shape (cublasLtMatmulAlgoGetHeuristic)"),
             only=(Fact.LIBRARY_KERNELS,),
             unless=(Fact.PYTORCH,),
         ),
     ),
-    next=(
-        "Find the source lines that wait: {ncu} (add --section SourceCounters "
-        "--import-source yes before PROGRAM)"
-    ),
+    next=("Find the source lines that wait: {ncu} (add --section SourceCounters --import-source yes before PROGRAM)"),
     indirect="a waiting warp costs nothing while another warp can issue an instruction",
     notebook=KERNELS,
     vagueness=1,
@@ -87,10 +78,7 @@ UNCOALESCED = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Give the library tensors whose last dimension is contiguous "
-                "(.contiguous(), channels_last)"
-            ),
+            ("Give the library tensors whose last dimension is contiguous (.contiguous(), channels_last)"),
             only=(Fact.LIBRARY_KERNELS, Fact.PYTORCH),
         ),
         Step(
@@ -110,15 +98,12 @@ UNCOALESCED = Rule(
         "SourceCounters --import-source yes before PROGRAM)"
     ),
     indirect=(
-        "the counters do not show whether the program needs these addresses in "
-        "this order, as a table lookup does"
+        "the counters do not show whether the program needs these addresses in this order, as a table lookup does"
     ),
     title=("{value} of the sectors that {kernel} moves hold nothing that its threads need"),
     label="Excess sectors",
     unit="1",
-    definition=(
-        "share of the 32-byte sectors of global memory that coalesced accesses would not move"
-    ),
+    definition=("share of the 32-byte sectors of global memory that coalesced accesses would not move"),
     kind="uncoalesced",
     vagueness=0,
 )
@@ -137,10 +122,7 @@ BANK_CONFLICTS = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Pad rows of a __shared__ array by one element (float "
-                "tile[32][33]), or swizzle the index"
-            ),
+            ("Pad rows of a __shared__ array by one element (float tile[32][33]), or swizzle the index"),
             unless=(Fact.LIBRARY_KERNELS,),
         ),
         Step(
@@ -154,17 +136,13 @@ BANK_CONFLICTS = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Try another algorithm of the library for this shape "
-                "(cublasLtMatmulAlgoGetHeuristic)"
-            ),
+            ("Try another algorithm of the library for this shape (cublasLtMatmulAlgoGetHeuristic)"),
             only=(Fact.LIBRARY_KERNELS,),
             unless=(Fact.PYTORCH,),
         ),
     ),
     next=(
-        "Find the source lines with conflicts: {ncu} (add --section SourceCounters "
-        "--import-source yes before PROGRAM)"
+        "Find the source lines with conflicts: {ncu} (add --section SourceCounters --import-source yes before PROGRAM)"
     ),
     title=("Bank conflicts cause {value} of the passes through shared memory in {kernel}"),
     label="Bank conflicts",
@@ -197,16 +175,11 @@ DIVERGENCE = Rule(
             ("Replace short branches by arithmetic, so that the compiler needs no jump"),
         ),
     ),
-    next=(
-        "Find the divergent branches: {ncu} (add --section SourceCounters "
-        "--import-source yes before PROGRAM)"
-    ),
+    next=("Find the divergent branches: {ncu} (add --section SourceCounters --import-source yes before PROGRAM)"),
     title=("{value} of the threads of {kernel} are idle while their warp executes an instruction"),
     label="Idle threads",
     unit="1",
-    definition=(
-        "share of the 32 threads of a warp that do not take part in an executed instruction"
-    ),
+    definition=("share of the 32 threads of a warp that do not take part in an executed instruction"),
     kind="divergence",
     vagueness=0,
 )
@@ -218,8 +191,7 @@ SPILLS = Rule(
     evidence=("spills_frac", "spills_time_frac"),
     target="0 %",
     threshold=(
-        "A quarter of the sectors of local and global memory, in launches with 10 "
-        "% of the measured time (conventions)"
+        "A quarter of the sectors of local and global memory, in launches with 10 % of the measured time (conventions)"
     ),
     advice=(
         Step(
@@ -234,10 +206,7 @@ SPILLS = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Allow more registers per thread: raise -maxrregcount, or lower "
-                "the second number of __launch_bounds__"
-            ),
+            ("Allow more registers per thread: raise -maxrregcount, or lower the second number of __launch_bounds__"),
             unless=(Fact.LIBRARY_KERNELS, Fact.REGISTERS_FREE, Fact.REGISTERS_FULL),
         ),
         Step(
@@ -248,15 +217,10 @@ SPILLS = Rule(
         Step(MEDIUM_TERM, "Split the kernel, or let a thread compute fewer results at once"),
     ),
     next="Let the compiler count spilled registers: nvcc -Xptxas -v",
-    title=(
-        "{value} of the memory accesses of {kernel} serve local memory: values "
-        "that no register holds"
-    ),
+    title=("{value} of the memory accesses of {kernel} serve local memory: values that no register holds"),
     label="Local memory",
     unit="1",
-    definition=(
-        "share of local memory in the sectors that the L1 cache moves for local and global memory"
-    ),
+    definition=("share of local memory in the sectors that the L1 cache moves for local and global memory"),
     kind="spills",
     vagueness=0,
 )
@@ -293,16 +257,12 @@ IMBALANCE = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Change the batch or tile size so that the number of blocks is a "
-                "multiple of what the GPU holds at once"
-            ),
+            ("Change the batch or tile size so that the number of blocks is a multiple of what the GPU holds at once"),
             only=(Fact.LIBRARY_KERNELS,),
         ),
     ),
     next=(
-        "Compare the work of the blocks, and the number of blocks with that which "
-        "the GPU holds at once (step 4, waves)"
+        "Compare the work of the blocks, and the number of blocks with that which the GPU holds at once (step 4, waves)"
     ),
     title=("The average SM is idle {value} of the time that the busiest SM needs for {kernel}"),
     label="Idle SMs",
@@ -326,20 +286,13 @@ ATOMICS = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Sum in registers or __shared__ memory first, and add one result "
-                "per block to global memory"
-            ),
+            ("Sum in registers or __shared__ memory first, and add one result per block to global memory"),
         ),
         Step(MEDIUM_TERM, "Sort the keys, and reduce each segment without atomic operations"),
     ),
-    next=(
-        "Find the atomic instructions: {ncu} (add --section SourceCounters "
-        "--import-source yes before PROGRAM)"
-    ),
+    next=("Find the atomic instructions: {ncu} (add --section SourceCounters --import-source yes before PROGRAM)"),
     title=(
-        "Atomic operations of {kernel} meet at few addresses: one slice of the L2 "
-        "cache is busy {value} of the time"
+        "Atomic operations of {kernel} meet at few addresses: one slice of the L2 cache is busy {value} of the time"
     ),
     label="Busiest L2 slice",
     unit="1",
@@ -367,10 +320,7 @@ NARROW_LOADS = Rule(
             ),
         ),
     ),
-    next=(
-        "Find the loads in the source: {ncu} (add --section SourceCounters "
-        "--import-source yes before PROGRAM)"
-    ),
+    next=("Find the loads in the source: {ncu} (add --section SourceCounters --import-source yes before PROGRAM)"),
     title="Each thread of {kernel} loads only {value} at once",
     label="Bytes per load",
     unit="bytes",

@@ -29,10 +29,7 @@ INSIDE = {
     ),
     "plans": Inside(
         re.compile(r"^aten::.*(?:attention|fft|mm|linear)"),
-        (
-            "Pad the inputs of this operator to a few fixed shapes: perhaps it "
-            "makes a new plan for each new shape"
-        ),
+        ("Pad the inputs of this operator to a few fixed shapes: perhaps it makes a new plan for each new shape"),
     ),
     "collect": Inside(
         re.compile(r"built-in function collect>"),
@@ -59,9 +56,7 @@ IDLE = Rule(
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=UNKNOWN,
     next="Record the CUDA calls, which show the cause: {nsys}",
-    indirect=(
-        "perfkit found the cause by elimination: no recorded call or range explains the time"
-    ),
+    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
     moment=longest_gap(),
 )
 
@@ -131,10 +126,7 @@ IDLE_MEMORY = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Let blocks of memory grow if shapes vary "
-                "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"
-            ),
+            ("Let blocks of memory grow if shapes vary (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"),
             only=(Fact.PYTORCH,),
         ),
         Step(
@@ -146,10 +138,7 @@ IDLE_MEMORY = Rule(
         Step(MEDIUM_TERM, "Keep shapes fixed so that the allocator can reuse its blocks"),
         Step(LONG_TERM, ("Plan the memory of a step so that no step allocates or frees memory")),
     ),
-    next=(
-        "Find the allocation: open the memory timeline of step 5, or record with "
-        "--cuda-memory-usage=true of nsys"
-    ),
+    next=("Find the allocation: open the memory timeline of step 5, or record with --cuda-memory-usage=true of nsys"),
     reason="the CPU was allocating or freeing GPU memory",
     objections=(Objection.WARM_UP,),
     at_best=NO_MEMORY_CALLS,
@@ -206,17 +195,11 @@ IDLE_CUDA_CALL = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Move this call out of the loop: create events, streams and "
-                "buffers once and reuse them"
-            ),
+            ("Move this call out of the loop: create events, streams and buffers once and reuse them"),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Replace synchronising calls by their asynchronous forms "
-                "(cudaMallocAsync, cudaFreeAsync)"
-            ),
+            ("Replace synchronising calls by their asynchronous forms (cudaMallocAsync, cudaFreeAsync)"),
         ),
     ),
     next="Find the call, and check whether it waits inside the driver: {nsys}",
@@ -235,10 +218,7 @@ IDLE_MPI = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
-    next=(
-        "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o "
-        "report.%q{RANK} PROGRAM"
-    ),
+    next=("Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} PROGRAM"),
     reason="the CPU was inside MPI calls",
     objections=(Objection.WARM_UP,),
     kind="mpi",
@@ -248,9 +228,7 @@ IDLE_MPI = Rule(
 
 IDLE_SYSTEM = Rule(
     name="idle_system",
-    question=(
-        "Does the GPU wait while the operating system blocks the thread that launches kernels?"
-    ),
+    question=("Does the GPU wait while the operating system blocks the thread that launches kernels?"),
     needs=("KERNELS", "API_CALLS", "OS_CALLS"),
     evidence=("idle_system_frac", "idle_frac"),
     target="under 10 %",
@@ -282,19 +260,12 @@ IDLE_SYSTEM = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Reserve cores for this process (taskset, numactl --cpunodebind) "
-                "if other processes use them"
-            ),
+            ("Reserve cores for this process (taskset, numactl --cpunodebind) if other processes use them"),
         ),
     ),
-    next=(
-        "Find who holds the lock, file or core: {nsys} (add --sample=process-tree before PROGRAM)"
-    ),
+    next=("Find who holds the lock, file or core: {nsys} (add --sample=process-tree before PROGRAM)"),
     reason="the operating system blocked the thread that launches kernels",
-    indirect=(
-        "the recording has the call, but not what it waits for: perhaps there was nothing to do"
-    ),
+    indirect=("the recording has the call, but not what it waits for: perhaps there was nothing to do"),
     objections=(Objection.WARM_UP,),
     kind="system",
     causes=("system",),
@@ -369,9 +340,7 @@ IDLE_HOST_CODE = Rule(
     ),
     next="Record what the CPU does in these gaps: {callers}",
     reason="the CPU ran code outside CUDA",
-    indirect=(
-        "perfkit found the cause by elimination: no recorded call or range explains the time"
-    ),
+    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
     objections=(Objection.WARM_UP, Objection.PROFILED, Objection.BLOCKED),
     at_best=NO_CODE,
     kind="host_code",
@@ -393,22 +362,15 @@ IDLE_KERNEL_WAIT = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Capture the step in a CUDA graph, which shortens the gap between "
-                "kernels (torch.cuda.graph)"
-            ),
+            ("Capture the step in a CUDA graph, which shortens the gap between kernels (torch.cuda.graph)"),
             unless=(Fact.GRAPHS,),
             code=SHOW_GRAPH,
         ),
         Step(LONG_TERM, "Fuse small kernels that depend on each other"),
     ),
-    next=(
-        "Run the same steps in a CUDA graph, which shortens these gaps, and compare the two runs"
-    ),
+    next=("Run the same steps in a CUDA graph, which shortens these gaps, and compare the two runs"),
     reason="kernels that depend on each other follow with gaps",
-    indirect=(
-        "perfkit found the cause by elimination: no recorded call or range explains the time"
-    ),
+    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
     objections=(Objection.WARM_UP,),
     kind="kernel_wait",
     causes=("kernel_wait",),
@@ -425,10 +387,7 @@ IDLE_OTHER = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Find in the timeline what the stream waited for: an event "
-                "(cudaStreamWaitEvent), or another stream"
-            ),
+            ("Find in the timeline what the stream waited for: an event (cudaStreamWaitEvent), or another stream"),
         ),
         Step(MEDIUM_TERM, "Remove dependencies between streams if the data do not need them"),
         Step(
@@ -439,9 +398,7 @@ IDLE_OTHER = Rule(
     ),
     next=("Record what the stream waited for, such as events and other processes: {nsys}"),
     reason="the GPU waited for something that was not recorded",
-    indirect=(
-        "perfkit found the cause by elimination: no recorded call or range explains the time"
-    ),
+    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
     objections=(Objection.WARM_UP,),
     kind="other",
     causes=("other",),
@@ -457,9 +414,7 @@ IDLE_UNATTRIBUTED = Rule(
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=UNKNOWN,
     next="Record the missing calls and the nodes of graphs: {nsys}",
-    indirect=(
-        "perfkit found the cause by elimination: no recorded call or range explains the time"
-    ),
+    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
     objections=(Objection.WARM_UP,),
     kind="unattributed",
     causes=("unattributed",),
@@ -476,10 +431,7 @@ IDLE_EDGE = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Divide this phase over all GPUs (cudaSetDevice), or start the "
-                "work of the idle GPU earlier"
-            ),
+            ("Divide this phase over all GPUs (cudaSetDevice), or start the work of the idle GPU earlier"),
             unless=(Fact.ONE_GPU,),
         ),
         Step(
@@ -488,16 +440,10 @@ IDLE_EDGE = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Start the recording in the steady part: call cudaProfilerStart "
-                "and pass --capture-range=cudaProfilerApi"
-            ),
+            ("Start the recording in the steady part: call cudaProfilerStart and pass --capture-range=cudaProfilerApi"),
         ),
     ),
-    next=(
-        "Choose a window of steady steps: --capture-range=cudaProfilerApi, or the "
-        "window parameter of this report"
-    ),
+    next=("Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter of this report"),
     indirect="a phase of the program may need fewer GPUs or no GPU",
     objections=(Objection.WARM_UP, Objection.BY_DESIGN),
     kind="edge",

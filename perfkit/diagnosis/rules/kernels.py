@@ -21,17 +21,11 @@ SLOW_PATHS = {
     "bluestein": SlowPath(
         re.compile(r"bluestein"),
         "FFTs of a length with a large prime factor (Bluestein's algorithm)",
-        (
-            "Pad the FFT to a length with small prime factors, such as a power of "
-            "two (the argument n of torch.fft.rfft)"
-        ),
+        ("Pad the FFT to a length with small prime factors, such as a power of two (the argument n of torch.fft.rfft)"),
     ),
     "index_gradient": SlowPath(
         re.compile(r"indexing_backward_kernel"),
-        (
-            "index_put_ with accumulate=True, which adds up rows with the same "
-            "index one after another"
-        ),
+        ("index_put_ with accumulate=True, which adds up rows with the same index one after another"),
         (
             "Leave out torch.use_deterministic_algorithms(True), or replace an "
             "index by index_select or gather, whose gradients are faster"
@@ -78,10 +72,7 @@ FEW_BLOCKS = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Give the library more work per call: use a larger batch, or "
-                "batched calls such as torch.bmm"
-            ),
+            ("Give the library more work per call: use a larger batch, or batched calls such as torch.bmm"),
             only=(Fact.FEW_BLOCKS_OF_LIBRARY, Fact.PYTORCH),
         ),
         Step(
@@ -95,10 +86,7 @@ FEW_BLOCKS = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Run independent kernels at the same time on several streams "
-                "(cudaStreamCreateWithFlags)"
-            ),
+            ("Run independent kernels at the same time on several streams (cudaStreamCreateWithFlags)"),
         ),
         Step(
             MEDIUM_TERM,
@@ -126,24 +114,15 @@ SLOWED_KERNELS = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Give collectives fewer SMs (NCCL_MAX_CTAS, or NCCL_MAX_NCHANNELS "
-                "of older versions), and compare"
-            ),
+            ("Give collectives fewer SMs (NCCL_MAX_CTAS, or NCCL_MAX_NCHANNELS of older versions), and compare"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Send fewer bytes at that time: gradients in 16 bits, or larger "
-                "and fewer collectives"
-            ),
+            ("Send fewer bytes at that time: gradients in 16 bits, or larger and fewer collectives"),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Run collectives beside kernels that use the memory little, such "
-                "as large matrix products"
-            ),
+            ("Run collectives beside kernels that use the memory little, such as large matrix products"),
         ),
         Step(
             MEDIUM_TERM,
@@ -184,9 +163,7 @@ ELEMENTWISE_BANDWIDTH = Rule(
             only=(Fact.PYTORCH,),
             unless=(Fact.COMPILED,),
         ),
-        Step(
-            MEDIUM_TERM, ("Update the framework: its kernels for this GPU may have become faster")
-        ),
+        Step(MEDIUM_TERM, ("Update the framework: its kernels for this GPU may have become faster")),
     ),
     next="Measure these kernels: {ncu}",
     indirect="the bytes follow from the shapes of the operators, and were not counted",
@@ -214,15 +191,10 @@ FEW_TILES = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Try PyTorch's tuning of products (PYTORCH_TUNABLEOP_ENABLED=1, or "
-                "torch.compile(mode='max-autotune'))"
-            ),
+            ("Try PyTorch's tuning of products (PYTORCH_TUNABLEOP_ENABLED=1, or torch.compile(mode='max-autotune'))"),
             only=(Fact.PYTORCH,),
         ),
-        Step(
-            MEDIUM_TERM, ("Compute several of these products in one call (batched or grouped GEMM)")
-        ),
+        Step(MEDIUM_TERM, ("Compute several of these products in one call (batched or grouped GEMM)")),
     ),
     next="Measure these kernels: {ncu}",
     indirect="the tile follows from the kernel's name",
@@ -234,9 +206,7 @@ COMPUTATION = Rule(
     needs=("KERNELS",),
     evidence=("computation_frac",),
     target="near 100 %",
-    threshold=(
-        "perfkit reports computation for 60 % of the time or more (convention), with low severity"
-    ),
+    threshold=("perfkit reports computation for 60 % of the time or more (convention), with low severity"),
     advice=FOR_COMPUTATION,
     next="Measure how well the kernels use the GPU: {ncu}",
     moment=longest_gap(),
@@ -266,10 +236,7 @@ TOO_LITTLE = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Leave start-up out of the recording: load, compile and run a few "
-                "steps of warm-up before it begins"
-            ),
+            ("Leave start-up out of the recording: load, compile and run a few steps of warm-up before it begins"),
         ),
     ),
     next=(

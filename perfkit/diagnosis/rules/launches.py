@@ -12,9 +12,7 @@ SYNCHRONISATION = Rule(
     needs=("KERNELS", "API_CALLS"),
     evidence=("sync_idle_frac", "wait_idle_frac", "sync_count"),
     target="under 10 %",
-    threshold=(
-        "Idle time after waits: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
+    threshold=("Idle time after waits: 10 % of the time is worth a look, 30 % is severe (conventions)"),
     advice=FOR_SYNC,
     next=("Remove one wait and record again; step 5 shows the line that waits ({torch})"),
     reason="the CPU waited for the GPU before it launched more work",
@@ -30,9 +28,7 @@ LAUNCH_BLOCKING = Rule(
     needs=("KERNELS", "API_CALLS"),
     evidence=("blocking_launch_frac", "blocking_wait_frac"),
     target="0 %",
-    threshold=(
-        "At least 95 % of 50 launches or more return only after their kernel has ended (convention)"
-    ),
+    threshold=("At least 95 % of 50 launches or more return only after their kernel has ended (convention)"),
     advice=(
         Step(
             IMMEDIATE,
@@ -62,9 +58,7 @@ SMALL_OPERATORS = Rule(
         "is severe (conventions)"
     ),
     advice=FOR_LAUNCH,
-    next=(
-        "Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs"
-    ),
+    next=("Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs"),
     reason="launching the small operators takes longer than running them",
     objections=(Objection.WARM_UP, Objection.BUSY, Objection.PROFILED, Objection.BLOCKED),
     change=GRAPHS,

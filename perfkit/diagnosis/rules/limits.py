@@ -39,10 +39,7 @@ LATENCY_BOUND = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Give each launch more work: compute more data at a time, or fuse "
-                "launches that follow each other"
-            ),
+            ("Give each launch more work: compute more data at a time, or fuse launches that follow each other"),
             unless=(Fact.FULL_GRID, Fact.PYTORCH),
         ),
         Step(
@@ -122,27 +119,18 @@ CACHE_BOUND = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Open step 4: it shows hit rates, sectors per request and bank "
-                "conflicts of the longest kernels (access)"
-            ),
+            ("Open step 4: it shows hit rates, sectors per request and bank conflicts of the longest kernels (access)"),
             only=(Fact.COUNTERS,),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Try another algorithm or tile size of the library for this shape "
-                "(cublasLtMatmulAlgoGetHeuristic)"
-            ),
+            ("Try another algorithm or tile size of the library for this shape (cublasLtMatmulAlgoGetHeuristic)"),
             only=(Fact.LIBRARY_KERNELS,),
             unless=(Fact.PYTORCH,),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Try another algorithm of the library for this shape "
-                "(torch.backends.cudnn.benchmark)"
-            ),
+            ("Try another algorithm of the library for this shape (torch.backends.cudnn.benchmark)"),
             only=(Fact.LIBRARY_KERNELS, Fact.PYTORCH),
         ),
         Step(
@@ -181,10 +169,7 @@ COMPUTE_BOUND = Rule(
         "L1, L2, DRAM. No unit is busy and the grid is full: latency"
     ),
     advice=FOR_COMPUTATION,
-    next=(
-        "Look at the busiest pipe of the longest kernels, and at a roofline of "
-        "their precision (step 4)"
-    ),
+    next=("Look at the busiest pipe of the longest kernels, and at a roofline of their precision (step 4)"),
     objections=(Objection.FEW_MEASURED,),
     kind="compute",
     moment=longest_kernel,
@@ -212,10 +197,7 @@ LOW_OCCUPANCY = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Set __launch_bounds__ or -maxrregcount so that each thread uses "
-                "fewer registers, or split the kernel"
-            ),
+            ("Set __launch_bounds__ or -maxrregcount so that each thread uses fewer registers, or split the kernel"),
             only=(Fact.REGISTERS_LIMIT,),
             unless=(Fact.LIBRARY_KERNELS,),
         ),
@@ -231,17 +213,12 @@ LOW_OCCUPANCY = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Compute several independent values per thread, so that fewer "
-                "warps hide the same latency"
-            ),
+            ("Compute several independent values per thread, so that fewer warps hide the same latency"),
             unless=(Fact.LIBRARY_KERNELS,),
         ),
         Step(LONG_TERM, "Use autotuning to choose tile and block sizes for this GPU"),
     ),
-    next=(
-        "Look at what limits the longest kernels (registers, shared memory, block size) in step 4"
-    ),
+    next=("Look at what limits the longest kernels (registers, shared memory, block size) in step 4"),
     objections=(Objection.NEAR_ROOF,),
     notebook=KERNELS,
     shortens_kernels=True,

@@ -42,10 +42,7 @@ LOG_WAITED_FOR = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Find out what the CPU does in the process of the idle GPU: py-spy "
-                "dump --pid PID, or gdb -p PID"
-            ),
+            ("Find out what the CPU does in the process of the idle GPU: py-spy dump --pid PID, or gdb -p PID"),
         ),
         Step(
             IMMEDIATE,
@@ -57,10 +54,7 @@ LOG_WAITED_FOR = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Give all ranks the same CPU work, or do the work of one rank "
-                "while the others compute"
-            ),
+            ("Give all ranks the same CPU work, or do the work of one rank while the others compute"),
         ),
     ),
     next="Record a timeline on every rank: {nsys}",
@@ -76,17 +70,11 @@ LOG_LITTLE_POWER = Rule(
     needs=("SAMPLES",),
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
     target="none",
-    threshold=(
-        "Nine tenths utilisation with under 40 % of the power limit, for 10 % of "
-        "the time (conventions)"
-    ),
+    threshold=("Nine tenths utilisation with under 40 % of the power limit, for 10 % of the time (conventions)"),
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Find out whether kernels of collectives run: record a timeline of "
-                "a few steps on every rank ({nsys})"
-            ),
+            ("Find out whether kernels of collectives run: record a timeline of a few steps on every rank ({nsys})"),
         ),
         Step(
             IMMEDIATE,
@@ -116,10 +104,7 @@ LOG_CAPPED = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Check the power supplies and power cables of the node, and the "
-                "power limits in the BMC"
-            ),
+            ("Check the power supplies and power cables of the node, and the power limits in the BMC"),
         ),
         Step(
             IMMEDIATE,
@@ -131,10 +116,7 @@ LOG_CAPPED = Rule(
         Step(IMMEDIATE, "If the cap follows the card to another slot, replace the card"),
         Step(
             MEDIUM_TERM,
-            (
-                "Leave this node out of jobs until it is repaired: the other GPUs "
-                "wait for the slowest"
-            ),
+            ("Leave this node out of jobs until it is repaired: the other GPUs wait for the slowest"),
         ),
     ),
     next="Compare the GPUs of the node: nvidia-smi -q -d POWER,PERFORMANCE",
@@ -149,10 +131,7 @@ LOG_UTILISATION = Rule(
     needs=("SAMPLES",),
     evidence=("log_check_utilisation",),
     target="80 %",
-    threshold=(
-        "Less than 80 % utilisation for more than 10 % of the time (conventions; "
-        "the checks of step 2)"
-    ),
+    threshold=("Less than 80 % utilisation for more than 10 % of the time (conventions; the checks of step 2)"),
     advice=(
         Step(
             IMMEDIATE,
@@ -161,10 +140,7 @@ LOG_UTILISATION = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Fix the largest cause in the recording, and compare this log with "
-                "the next one (perfkit compare)"
-            ),
+            ("Fix the largest cause in the recording, and compare this log with the next one (perfkit compare)"),
         ),
         Step(LONG_TERM, "Monitor the utilisation of every job (nvidia-smi, DCGM)"),
     ),
@@ -180,26 +156,17 @@ LOG_MEMORY = Rule(
     needs=("SAMPLES",),
     evidence=("log_check_memory",),
     target="95 %",
-    threshold=(
-        "From 95 % of the memory on, the next allocation may fail (convention; the "
-        "checks of step 2)"
-    ),
+    threshold=("From 95 % of the memory on, the next allocation may fail (convention; the checks of step 2)"),
     advice=(
         Step(IMMEDIATE, "Watch for out-of-memory errors before you change anything"),
         Step(IMMEDIATE, "Lower the batch_size if such errors occur"),
         Step(
             MEDIUM_TERM,
-            (
-                "Use activation checkpointing (torch.utils.checkpoint), 16-bit "
-                "types or a fused optimizer"
-            ),
+            ("Use activation checkpointing (torch.utils.checkpoint), 16-bit types or a fused optimizer"),
         ),
         Step(
             LONG_TERM,
-            (
-                "Shard parameters and optimizer states over the GPUs "
-                "(torch.distributed.fsdp, DeepSpeed ZeRO)"
-            ),
+            ("Shard parameters and optimizer states over the GPUs (torch.distributed.fsdp, DeepSpeed ZeRO)"),
         ),
     ),
     next="Record a timeline of a few steps: {nsys}",
@@ -213,17 +180,12 @@ LOG_POWER = Rule(
     needs=("SAMPLES",),
     evidence=("log_check_power",),
     target="50 %",
-    threshold=(
-        "Under half of the power limit, a GPU computes little (convention; the checks of step 2)"
-    ),
+    threshold=("Under half of the power limit, a GPU computes little (convention; the checks of step 2)"),
     advice=(
         Step(IMMEDIATE, "Give the GPU more work per step: raise batch_size"),
         Step(
             IMMEDIATE,
-            (
-                "Find the CPU code that takes the time (step 3, call_paths), and "
-                "move it out of the loop"
-            ),
+            ("Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"),
             only=(Fact.CALL_PATHS,),
         ),
         Step(
@@ -233,10 +195,7 @@ LOG_POWER = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Overlap the CPU's work with the GPU's: copy asynchronously "
-                "(cudaMemcpyAsync), and queue several steps"
-            ),
+            ("Overlap the CPU's work with the GPU's: copy asynchronously (cudaMemcpyAsync), and queue several steps"),
         ),
         Step(LONG_TERM, "Use a smaller GPU for this job, or share one between jobs (MIG)"),
         Step(LONG_TERM, "Monitor the utilisation of every job (nvidia-smi, DCGM)"),

@@ -93,10 +93,7 @@ CLOCK_LOWERED = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Improve the cooling, or spread hot jobs over nodes; compare runs "
-                "only at equal clocks (nvidia-smi -lgc)"
-            ),
+            ("Improve the cooling, or spread hot jobs over nodes; compare runs only at equal clocks (nvidia-smi -lgc)"),
         ),
     ),
     next=(
@@ -123,10 +120,7 @@ GPU_SHARED = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run "
-                "the processes one after the other"
-            ),
+            ("Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run the processes one after the other"),
         ),
         Step(IMMEDIATE, "Check who else uses the GPU: nvidia-smi lists its processes"),
         Step(
@@ -155,10 +149,7 @@ CPU_CORES = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Run fewer threads on these cores: OMP_NUM_THREADS, "
-                "MKL_NUM_THREADS, and fewer processes on the node"
-            ),
+            ("Run fewer threads on these cores: OMP_NUM_THREADS, MKL_NUM_THREADS, and fewer processes on the node"),
         ),
         Step(
             IMMEDIATE,
@@ -174,10 +165,7 @@ CPU_CORES = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Ask for more CPU cores for this job (--cpus-per-task of Slurm, "
-                "limits of the container)"
-            ),
+            ("Ask for more CPU cores for this job (--cpus-per-task of Slurm, limits of the container)"),
         ),
     ),
     next=("Count the threads and the cores that they may use: taskset -cp PID, and top -H -p PID"),
@@ -216,16 +204,11 @@ TRAINING_MFU = Rule(
         Step(MEDIUM_TERM, "Recompute activations only if the GPU memory is too small"),
         Step(
             LONG_TERM,
-            (
-                "Measure different parallel layouts: tensor parallel inside a "
-                "node, more micro-batches"
-            ),
+            ("Measure different parallel layouts: tensor parallel inside a node, more micro-batches"),
         ),
     ),
     next="Record where a few steady steps spend their time: {nsys}",
-    indirect=(
-        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
-    ),
+    indirect=("the log does not show the precision of the computation: perfkit assumes the 16-bit peak"),
     notebook=TIMELINE,
 )
 
@@ -240,10 +223,7 @@ TRAINING_OPTIMIZER = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Use a fused optimizer on the GPU (torch.optim.AdamW(fused=True), "
-                "DeepSpeed FusedAdam)"
-            ),
+            ("Use a fused optimizer on the GPU (torch.optim.AdamW(fused=True), DeepSpeed FusedAdam)"),
         ),
         Step(
             IMMEDIATE,
@@ -283,12 +263,7 @@ TRAINING_MFU_SUSPICIOUS = Rule(
             ("Count operations as 6 x active parameters per token, without recomputation"),
         ),
     ),
-    next=(
-        "Measure the peak yourself: perfkit baseline gemm, then perfkit report RUN "
-        "--peaks baseline.csv"
-    ),
-    indirect=(
-        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
-    ),
+    next=("Measure the peak yourself: perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"),
+    indirect=("the log does not show the precision of the computation: perfkit assumes the 16-bit peak"),
     notebook=TIMELINE,
 )

@@ -28,11 +28,7 @@ OF_LINKS = "a benchmark shows the speed of the links, but not how much time a pr
 
 def _slow_operations(_: Selection, known: Known) -> Iterator[Finding]:
     """One finding for all operations that are far below the line rate, the slowest first."""
-    rates = [
-        figure
-        for name, figure in known.items()
-        if name.startswith("baseline_") and name.endswith("_ratio")
-    ]
+    rates = [figure for name, figure in known.items() if name.startswith("baseline_") and name.endswith("_ratio")]
     low = [figure for figure in rates if figure.value < LOW_RATE]
     low.sort(key=lambda figure: figure.value)
     if not low:
@@ -120,43 +116,28 @@ BUS_BANDWIDTH = Rule(
         Step(IMMEDIATE, ("Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m")),
         Step(
             IMMEDIATE,
-            (
-                "Check the transports in a log with NCCL_DEBUG=INFO: inside a node "
-                "they should be P2P, not SHM or NET"
-            ),
+            ("Check the transports in a log with NCCL_DEBUG=INFO: inside a node they should be P2P, not SHM or NET"),
             unless=(Fact.LINKS,),
             code=SHOW_NCCL,
         ),
         Step(
             IMMEDIATE,
-            (
-                "Unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_TOPO_FILE, "
-                "NCCL_MAX_NCHANNELS, NCCL_ALGO and NCCL_PROTO"
-            ),
+            ("Unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_TOPO_FILE, NCCL_MAX_NCHANNELS, NCCL_ALGO and NCCL_PROTO"),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Run all_reduce_perf -b 1M -e 16G -f 2 on every node before a "
-                "training, and exclude slower nodes"
-            ),
+            ("Run all_reduce_perf -b 1M -e 16G -f 2 on every node before a training, and exclude slower nodes"),
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Disable ACS on the PCIe switches, and load nvidia-peermem if the "
-                "GPUs communicate over a network"
-            ),
+            ("Disable ACS on the PCIe switches, and load nvidia-peermem if the GPUs communicate over a network"),
         ),
         Step(
             LONG_TERM,
             ("Run the ranks that communicate most on nodes whose GPUs share a switch (NVSwitch)"),
         ),
     ),
-    next=(
-        "Test the same GPUs again and log the transports: NCCL_DEBUG=INFO "
-        "all_reduce_perf -b 8 -e 16G -f 2 -g 8"
-    ),
+    next=("Test the same GPUs again and log the transports: NCCL_DEBUG=INFO all_reduce_perf -b 8 -e 16G -f 2 -g 8"),
     objections=(Objection.STILL_GROWING,),
     moment=longest_collective,
     notebook=LINKS,
@@ -184,15 +165,11 @@ NETWORK_TCP = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Load the network's NCCL plugin (NCCL_NET_PLUGIN), such as "
-                "aws-ofi-nccl, if the cloud needs one"
-            ),
+            ("Load the network's NCCL plugin (NCCL_NET_PLUGIN), such as aws-ofi-nccl, if the cloud needs one"),
         ),
     ),
     next=(
-        "Check which network cards NCCL finds: NCCL_DEBUG=INFO "
-        "NCCL_DEBUG_SUBSYS=INIT,NET, and ibv_devinfo on each node"
+        "Check which network cards NCCL finds: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET, and ibv_devinfo on each node"
     ),
     indirect="the log does not say whether the nodes have cards for InfiniBand or RoCE",
     moment=longest_collective,
@@ -205,25 +182,16 @@ NETWORK_BY_HOST = Rule(
     needs=("LINKS",),
     evidence=("baseline_by_host_frac",),
     target="0 %",
-    threshold=(
-        "One connection without GPUDirect RDMA: a ring is as slow as its slowest "
-        "connection (convention)"
-    ),
+    threshold=("One connection without GPUDirect RDMA: a ring is as slow as its slowest connection (convention)"),
     find=_by_host,
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Load nvidia-peermem (modprobe nvidia-peermem), or use a driver "
-                "and a Linux kernel with DMA-BUF"
-            ),
+            ("Load nvidia-peermem (modprobe nvidia-peermem), or use a driver and a Linux kernel with DMA-BUF"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Try a higher NCCL_NET_GDR_LEVEL (PHB, then SYS), because the card "
-                "is far from the GPU"
-            ),
+            ("Try a higher NCCL_NET_GDR_LEVEL (PHB, then SYS), because the card is far from the GPU"),
             only=(Fact.FAR_CARD,),
         ),
         Step(
@@ -260,10 +228,7 @@ NETWORK_CARDS = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Check in the log (NET/IB : Using) that NCCL then uses all of "
-                "them, and give a container access to all"
-            ),
+            ("Check in the log (NET/IB : Using) that NCCL then uses all of them, and give a container access to all"),
         ),
         Step(
             LONG_TERM,

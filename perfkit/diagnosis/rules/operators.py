@@ -29,16 +29,11 @@ COMPILATION = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("compilation_frac", "idle_frac"),
     target="0 %",
-    threshold=(
-        "Compiling in steady steps: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
+    threshold=("Compiling in steady steps: 10 % of the time is worth a look, 30 % is severe (conventions)"),
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Mark the sizes that change: torch.compile(model, dynamic=True), "
-                "or torch._dynamo.mark_dynamic"
-            ),
+            ("Mark the sizes that change: torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic"),
         ),
         Step(
             IMMEDIATE,
@@ -81,10 +76,7 @@ RECOMPUTATION = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Otherwise recompute only what is cheap: "
-                "torch.utils.checkpoint.create_selective_checkpoint_contexts"
-            ),
+            ("Otherwise recompute only what is cheap: torch.utils.checkpoint.create_selective_checkpoint_contexts"),
         ),
         Step(
             MEDIUM_TERM,
@@ -120,25 +112,17 @@ ALLOCATOR_OFF = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Check that no pluggable allocator replaces it "
-                "(torch.cuda.memory.change_current_allocator)"
-            ),
+            ("Check that no pluggable allocator replaces it (torch.cuda.memory.change_current_allocator)"),
         ),
         Step(MEDIUM_TERM, "Pass existing output buffers to operators (out=)", only=(Fact.PYTORCH,)),
     ),
-    next=(
-        "Print the settings: env | grep MEMORY_CACHING, and record the same steps "
-        "again without them"
-    ),
+    next=("Print the settings: env | grep MEMORY_CACHING, and record the same steps again without them"),
     reason="the CPU was allocating and freeing the memory of each tensor",
 )
 
 ATTENTION = Rule(
     name="attention",
-    question=(
-        "Does the program compute attention in separate kernels instead of one fused kernel?"
-    ),
+    question=("Does the program compute attention in separate kernels instead of one fused kernel?"),
     needs=("KERNELS", "OPS"),
     evidence=("unfused_attention_frac",),
     target="one fused kernel",
@@ -150,18 +134,12 @@ ATTENTION = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Call torch.nn.functional.scaled_dot_product_attention, or load "
-                "with attn_implementation='sdpa'"
-            ),
+            ("Call torch.nn.functional.scaled_dot_product_attention, or load with attn_implementation='sdpa'"),
             code=SHOW_ATTENTION,
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Use shapes and types that the fused kernels support (16-bit "
-                "types, supported head sizes)"
-            ),
+            ("Use shapes and types that the fused kernels support (16-bit types, supported head sizes)"),
         ),
         Step(
             LONG_TERM,
@@ -227,9 +205,7 @@ LAYOUT = Rule(
             code=SHOW_COMPILE,
         ),
     ),
-    next=(
-        "List the operators that copy, with their shapes: step 5 (unexpected operators), or {torch}"
-    ),
+    next=("List the operators that copy, with their shapes: step 5 (unexpected operators), or {torch}"),
 )
 
 CASTS = Rule(
@@ -239,8 +215,7 @@ CASTS = Rule(
     evidence=("weight_cast_frac",),
     target="one cast in all, in training one per step",
     threshold=(
-        "Casts of weights by kernels of 10 µs or more: 10 % of the time is worth a "
-        "look, 30 % is severe (conventions)"
+        "Casts of weights by kernels of 10 µs or more: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
         Step(
@@ -264,10 +239,7 @@ CASTS = Rule(
             unless=(Fact.INFERENCE,),
         ),
     ),
-    next=(
-        "List the operators that convert tensors (aten::to, aten::_to_copy), with "
-        "their shapes: step 5, or {torch}"
-    ),
+    next=("List the operators that convert tensors (aten::to, aten::_to_copy), with their shapes: step 5, or {torch}"),
     shortens_kernels=True,
 )
 
@@ -293,14 +265,9 @@ ATTENTION_MASK = Rule(
         ),
         Step(
             IMMEDIATE,
-            (
-                "Give a mask of the shape [1, 1, T, S] if batch and heads share "
-                "it: PyTorch expands it without a copy"
-            ),
+            ("Give a mask of the shape [1, 1, T, S] if batch and heads share it: PyTorch expands it without a copy"),
         ),
-        Step(
-            MEDIUM_TERM, ("Compute the mask inside the kernel (torch.nn.attention.flex_attention)")
-        ),
+        Step(MEDIUM_TERM, ("Compute the mask inside the kernel (torch.nn.attention.flex_attention)")),
     ),
     next=("Run the same steps with a smaller mask or without one, and compare the two runs"),
     indirect="the recording does not show whether the mask can be left out",
@@ -310,9 +277,7 @@ ATTENTION_MASK = Rule(
 
 UNALIGNED_PRODUCTS = Rule(
     name="unaligned_products",
-    question=(
-        "Do 16-bit matrix products have rows of a length that tensor cores cannot read well?"
-    ),
+    question=("Do 16-bit matrix products have rows of a length that tensor cores cannot read well?"),
     needs=("KERNELS", "OPS"),
     evidence=("unaligned_frac", "unaligned_flops_per_s", "aligned_flops_per_s"),
     target="multiples of 8, or better of 64",
@@ -331,10 +296,7 @@ UNALIGNED_PRODUCTS = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Pad both layers where they share their weights, and choose "
-                "multiples of 64 for all sizes of the model"
-            ),
+            ("Pad both layers where they share their weights, and choose multiples of 64 for all sizes of the model"),
         ),
     ),
     next="Pad the dimension, run the same steps, and compare the two runs",
@@ -354,10 +316,7 @@ FUSION = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Give torch.nn.functional.cross_entropy the class numbers: it "
-                "needs no one_hot target"
-            ),
+            ("Give torch.nn.functional.cross_entropy the class numbers: it needs no one_hot target"),
             only=(Fact.ONE_HOT,),
         ),
         Step(
@@ -375,10 +334,7 @@ FUSION = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Keep their tensors in 16 bits (torch.bfloat16): they read and "
-                "write half of the bytes"
-            ),
+            ("Keep their tensors in 16 bits (torch.bfloat16): they read and write half of the bytes"),
             unless=(Fact.REDUCED,),
         ),
     ),
@@ -468,10 +424,7 @@ MEMORY_GROWTH = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Look for tensors that a list, a metric or a closure keeps: add "
-                "loss.item() or loss.detach(), not loss"
-            ),
+            ("Look for tensors that a list, a metric or a closure keeps: add loss.item() or loss.detach(), not loss"),
         ),
         Step(
             IMMEDIATE,
@@ -479,14 +432,8 @@ MEMORY_GROWTH = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Test that the memory after step 10 and after step 100 is the same "
-                "(torch.cuda.memory_allocated)"
-            ),
+            ("Test that the memory after step 10 and after step 100 is the same (torch.cuda.memory_allocated)"),
         ),
     ),
-    next=(
-        "Find where it is allocated: torch.cuda.memory._record_memory_history(), "
-        "then _dump_snapshot(FILE)"
-    ),
+    next=("Find where it is allocated: torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)"),
 )

@@ -34,10 +34,7 @@ PREPARATION = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("preparing_idle_frac",),
     target="under 10 %",
-    threshold=(
-        "Idle time while the CPU prepares data: 10 % of the time is worth a look, "
-        "30 % is severe (conventions)"
-    ),
+    threshold=("Idle time while the CPU prepares data: 10 % of the time is worth a look, 30 % is severe (conventions)"),
     advice=(
         Step(IMMEDIATE, "Prepare items in batches instead of one by one"),
         Step(IMMEDIATE, "Use fast tokenizers and image processors (use_fast=True)"),
@@ -46,9 +43,7 @@ PREPARATION = Rule(
             "Move the preparation into workers of the DataLoader",
             only=(Fact.DATALOADER,),
         ),
-        Step(
-            IMMEDIATE, "Move the preparation into processes of their own", unless=(Fact.DATALOADER,)
-        ),
+        Step(IMMEDIATE, "Move the preparation into processes of their own", unless=(Fact.DATALOADER,)),
         Step(MEDIUM_TERM, "Prepare the data once and store the result"),
         Step(MEDIUM_TERM, "Resize and normalise images on the GPU"),
         Step(MEDIUM_TERM, "Cache results that the program needs again"),
@@ -73,10 +68,7 @@ CHECKPOINTING = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Save asynchronously: torch.distributed.checkpoint.async_save, "
-                "--async-save of Megatron"
-            ),
+            ("Save asynchronously: torch.distributed.checkpoint.async_save, --async-save of Megatron"),
             only=(Fact.PYTORCH,),
             code=SHOW_CHECKPOINT,
         ),
@@ -98,15 +90,10 @@ CHECKPOINTING = Rule(
         ),
         Step(
             LONG_TERM,
-            (
-                "Use parallel storage that can store a checkpoint in under a "
-                "minute (140 GB need 2.3 GB/s)"
-            ),
+            ("Use parallel storage that can store a checkpoint in under a minute (140 GB need 2.3 GB/s)"),
         ),
     ),
-    next=(
-        "Record at least two checkpoints, each in an NVTX range, with the calls that write: {nsys}"
-    ),
+    next=("Record at least two checkpoints, each in an NVTX range, with the calls that write: {nsys}"),
     reason="checkpoints or file writes stopped the GPU",
     objections=(Objection.ONE_CHECKPOINT, Objection.IRREGULAR),
     direct_with=("checkpoint_named_frac", "checkpoint_written_frac"),
@@ -126,10 +113,7 @@ WARM_UP = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Leave the first steps out of each measurement: choose a window of "
-                "steady steps with --window"
-            ),
+            ("Leave the first steps out of each measurement: choose a window of steady steps with --window"),
         ),
         Step(
             IMMEDIATE,
@@ -138,20 +122,12 @@ WARM_UP = Rule(
         ),
         Step(
             MEDIUM_TERM,
-            (
-                "Keep the results of compilation and autotuning between runs "
-                "(TORCHINDUCTOR_CACHE_DIR)"
-            ),
+            ("Keep the results of compilation and autotuning between runs (TORCHINDUCTOR_CACHE_DIR)"),
             only=(Fact.PYTORCH,),
         ),
-        Step(
-            LONG_TERM, ("Keep shapes fixed so that the compiler has no work after the first step")
-        ),
+        Step(LONG_TERM, ("Keep shapes fixed so that the compiler has no work after the first step")),
     ),
-    next=(
-        "Choose a window of steady steps: --capture-range=cudaProfilerApi, or the "
-        "window parameter of this report"
-    ),
+    next=("Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter of this report"),
     hides=Hides.IF_SEVERE,
 )
 
@@ -161,10 +137,7 @@ NO_REQUEST = Rule(
     needs=("KERNELS", "API_CALLS", "OS_CALLS"),
     evidence=("no_request_frac",),
     target="set by the load",
-    threshold=(
-        "The thread that launches work waits in epoll_wait or accept for 10 % of "
-        "the time (convention)"
-    ),
+    threshold=("The thread that launches work waits in epoll_wait or accept for 10 % of the time (convention)"),
     advice=(
         Step(
             IMMEDIATE,
@@ -179,9 +152,7 @@ NO_REQUEST = Rule(
             ("Share the GPU with another service, or use fewer GPUs, if the load stays this low"),
         ),
     ),
-    next=(
-        "Record the server under the load that you care about, and compare the time of one request"
-    ),
+    next=("Record the server under the load that you care about, and compare the time of one request"),
     reason="the server had no request",
 )
 
@@ -198,10 +169,7 @@ STEP_LENGTHS = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Find what the long steps do besides: choose one of each kind with "
-                "--window, and compare the two reports"
-            ),
+            ("Find what the long steps do besides: choose one of each kind with --window, and compare the two reports"),
         ),
         Step(MEDIUM_TERM, "Do what only some steps need in another thread, or less often"),
     ),
@@ -222,17 +190,11 @@ START_UP = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            (
-                "Load kernels before the measured part: run a few warm-up steps, "
-                "or set CUDA_MODULE_LOADING=EAGER"
-            ),
+            ("Load kernels before the measured part: run a few warm-up steps, or set CUDA_MODULE_LOADING=EAGER"),
         ),
         Step(
             IMMEDIATE,
-            (
-                "Leave the first steps out of each measurement: choose a window of "
-                "steady steps with --window"
-            ),
+            ("Leave the first steps out of each measurement: choose a window of steady steps with --window"),
         ),
     ),
     next="Record a longer run, or steady steps only: --capture-range=cudaProfilerApi",
