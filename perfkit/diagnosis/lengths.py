@@ -13,6 +13,7 @@ import pandas as pd
 
 from perfkit.analysis.phases import OTHER
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.launching import checkpoints
 from perfkit.diagnosis.phases import phases
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import STEP_LENGTHS
@@ -100,8 +101,13 @@ def of_long_steps(view: Selection, cause: str) -> bool:
 
 
 def findings(view: Selection) -> Iterator[Finding]:
-    """Yield that the steps of a loop have two lengths, and what makes some of them longer."""
-    found = None if unrecorded(view) else lengths(view)
+    """Yield that the steps of a loop have two lengths, and what makes some of them longer.
+
+    Steps that save the program's state are longer for a reason of their own.
+    """
+    if unrecorded(view) or len(checkpoints(view)):
+        return
+    found = lengths(view)
     if found is None:
         return
     source = "steps.detect"

@@ -215,7 +215,7 @@ def test_rows() -> None:
 
 def test_facts() -> None:
     before, after = training(), training(8, seed=1)
-    extra = [{"name": "new", "start_ns": int(ns), "dur_ns": 10} for ns in after.ranges["start_ns"]]
+    extra = [{"name": "new", "start_ns": int(ns), "dur_ns": 10, "stream": 8} for ns in after.ranges["start_ns"]]
     more = KERNELS.make(pd.concat([frame.astype({"name": object}) for frame in (after.kernels, kernels(*extra))]))
     changed = all_of(run(kernels=more, ranges=after.ranges, devices=after.devices))
     found = verdict.attempted(all_of(before), changed)

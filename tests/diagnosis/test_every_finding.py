@@ -13,7 +13,7 @@ from diagnosis.test_baseline import connected, peaks
 from diagnosis.test_gpus import beside, meeting
 from diagnosis.test_measured import CASES as MEASURED
 from diagnosis.test_measured import KERNELS
-from diagnosis.test_speed import clocked, few
+from diagnosis.test_speed import few
 from diagnosis.traces import MS, all_of, leaking, view
 from frames import api_calls, copies, kernels
 from planted.causes import planted
@@ -107,13 +107,13 @@ PRODUCED: dict[str, Found] = {
     "idle": idle,
     "exposed_copy": between_gpus,
     "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
-    "clock_lowered": lambda *_: (clocked(), ""),
     "few_blocks": lambda *_: (few(), ""),
     "small_blocks": real("ncu/amitadate__GPU_Power_Model__PS1_10_profile.ncu-rep"),
     "slowed_kernels": slowed,
     "elementwise_bandwidth": real("torch/TraceLens__evals_mi300__elem_01_add_poor_bw.json.gz"),
     "few_tiles": real("torch/TraceLens__evals_mi300__gemm_01_compute_few_tiles.json.gz"),
     "gpu_never_used": real("nsys/mamedov__parallel_course_2__report4.sqlite"),
+    "log_throttling": real("reports/power_limit_reached/gpu.csv"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),

@@ -69,7 +69,9 @@ def test_planted_causes_are_told_first(causes: tuple[str, ...]) -> None:
     found = complete(all_of(run(planted(*causes))))
     first, others = found[: len(causes)], found[len(causes) :]
     assert {RULES[cause] for cause in causes} == {finding.rule for finding in first}
-    assert {"high"} == {finding.confidence for finding in first}
+    # The planted kernels take no longer at the low clock, so what it costs is in doubt.
+    sure = {"medium" if cause == "throttling" else "high" for cause in causes}
+    assert sure == {finding.confidence for finding in first}
     assert [] == [finding.rule for finding in others if finding.confidence == "high"]
 
 
