@@ -11,7 +11,7 @@ end       what follows the last repetition
 whole     all of a recording without a loop, but for its pauses
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -78,7 +78,7 @@ def phases(
     tables = [RANGES.check(ranges), OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
     every = repetitions.operations(KERNELS.check(kernels), COPIES.check(copies))
-    rows: list[dict[str, object]] = []
+    rows: list[dict[Hashable, object]] = []
     for rank, frame in every.groupby("rank"):
         spans, operators, functions, calls, system = (table[table["rank"] == rank] for table in tables)
         of = repetitions.work(frame.reset_index(drop=True), calls.reset_index(drop=True))
@@ -89,7 +89,7 @@ def phases(
     return PHASES.make(table.astype({"repetitions": "Int64"})) if rows else PHASES.empty()
 
 
-def _rows(of: Work, rank: int, parts: list[_Part]) -> list[dict[str, object]]:
+def _rows(of: Work, rank: int, parts: list[_Part]) -> list[dict[Hashable, object]]:
     """Return parts of a rank as rows of PHASES, those without length left out, with the busy time of its GPUs."""
     filled = pd.DataFrame([part for part in parts if part.end > part.start], columns=_Part._fields)
     filled = filled.assign(rank=rank, start_ns=filled["start"], dur_ns=filled["end"] - filled["start"])

@@ -185,10 +185,11 @@ def _shortest(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _outermost(ranges: pd.DataFrame, python_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the ranges, or the calls of modules, that are one pass (`layers.passes`), with their names."""
-    given = python_calls if len(python_calls) else ranges
+    modules = layers.modules(python_calls)
+    given = modules if len(modules) else ranges
     keys = ["process", "thread", "start_ns", "dur_ns"]
     named = given[[*keys, "name"]].drop_duplicates(keys)
-    return layers.passes(ranges, python_calls).merge(named, on=keys)
+    return layers.passes(ranges, modules).merge(named, on=keys)
 
 
 def _called(of: Work, modules: pd.DataFrame) -> pd.DataFrame:

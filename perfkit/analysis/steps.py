@@ -37,7 +37,7 @@ from perfkit.analysis.causes import members, started_by, where
 from perfkit.analysis.grouping import grouped, numbered, over
 from perfkit.analysis.intervals import Int, Window, cut, ends, total, union
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, DUR, KERNELS, RANGES, RANK, START
+from perfkit.tables import API_CALLS, DUR, KERNELS, PYTHON_CALLS, RANGES, RANK, START
 
 FEWEST = 3
 # A distance within a quarter of the usual one is even; it lets optional elements come and go.
@@ -115,6 +115,10 @@ def detect(
     """
     RANGES.check(ranges)
     KERNELS.check(kernels)
+    if api_calls is not None:
+        API_CALLS.check(api_calls)
+    if python_calls is not None:
+        PYTHON_CALLS.check(python_calls)
     ranks = np.union1d(ranges["rank"].unique(), kernels["rank"].unique())
     parts = zip(ranks.tolist(), _split(ranges, ranks), _split(kernels, ranks), strict=True)
     modules, per_rank = layers.modules(python_calls), []

@@ -35,6 +35,7 @@ FAILED = "The run failed"  # how the verdict begins where a reader's note says s
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
 NOTABLE = 0.05  # of the time
+OF_KERNELS = 0.04  # counted for kernels of which nobody knows how much faster they can be (convention)
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
@@ -104,7 +105,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
 
     Before all comes warm-up where it is most of what was measured, and launches that wait: they hide what the steps
-    need. How much faster the kernels of a computing GPU can be is not known: it counts for NOTABLE. In the same way
+    need. How much faster the kernels of a computing GPU can be is not known: it counts for OF_KERNELS. In the same way
     what limits kernels, and for what their warps wait, comes after the cause that counters name.
     """
     findings = list(findings)
@@ -112,7 +113,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     def saving(finding: Finding) -> float:
         saved = achievable(finding.gain)
         if _is_remainder(finding):  # with a place it names a slow path
-            saved = (finding.gain.share or 0.0) / 2 if finding.place else NOTABLE
+            saved = (finding.gain.share or 0.0) / 2 if finding.place else OF_KERNELS
         clearer = [saving(other) for other in findings if _is_clearer(other, finding)]
         return min(saved, max(clearer, default=saved))
 

@@ -19,6 +19,7 @@ from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
+FEWEST_REPETITIONS = 2  # of a loop that is judged
 FEWEST = 20  # operations of a rank from which on a gap may be a pause (convention)
 TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 
@@ -86,7 +87,8 @@ def _loop(view: Selection) -> Selection | None:
     found = phases(view)
     loops = found[found["phase"] == "loop"]
     ranks = found["rank"].nunique()
-    if loops.empty or loops["rank"].nunique() < ranks:
+    repeated = loops.groupby("rank")["repetitions"].sum()
+    if len(repeated) < max(ranks, 1) or repeated.min() < FEWEST_REPETITIONS:
         return None
     if ranks > 1 and not view.run.is_on_one_clock:
         return None

@@ -56,7 +56,7 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
     # step 3, and the chart of the summary, draw these figures. Of two GPUs 39 % of the idle time ends with operations
     # of unknown launch: there perfkit names no cause.
     run = loaded(profiles / "nsys" / f"{capture}.sqlite")
-    gaps, figures = gaps_of(run), diagnosis.figures(run)
+    gaps, figures = gaps_of(run), diagnosis.figures(diagnosis.phases.whole(perfkit.select(run)))
     launched = ~gaps["cause"].isin(["unattributed", "edge"])
     assert launched.any()
     assert (gaps[[*PARTS]] >= 0).all(axis=None)
@@ -71,18 +71,20 @@ def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
         return
     span = figures["span_ns"].value * figures["gpu_count"].value
     shares = {id[5:-5]: figure.value for id, figure in figures.items() if re.fullmatch(r"idle_\w+_frac", id)}
-    assert figures["idle_frac"].value == pytest.approx(sum(shares.values()))
+    assert figures["idle_frac"].value == pytest.approx(sum(shares.values()), rel=0.005)
     if capture != TRAINING:
         for kind, of in PARTS_OF.items():
             ns = sum(shares[part] for part in of) * span
             assert expected[kind] == pytest.approx(ns, abs=0.02 * expected["idle"]), kind
-    drawn = idle_by_cause(live.gaps(view := perfkit.select(run), view)[0])
+    drawn = idle_by_cause(live.gaps(view := diagnosis.phases.whole(perfkit.select(run)), view)[0])
     name = drawn["detail"].astype(object).fillna(drawn["cause"].astype(object))
     sums = drawn["total_ns"].groupby(name).sum().to_dict()
     assert set(sums) <= {*DETAILS, *CAUSES}
-    assert figures["idle_ns"].value == sum(sums.values())
+    assert figures["idle_ns"].value == pytest.approx(
+        sum(sums.values()), rel=0.01
+    )  # the profiler's time is no idle time
     drawn_frac = {cause: ns / span for cause, ns in sums.items()}
-    assert {part: share for part, share in shares.items() if share} == pytest.approx(drawn_frac)
+    assert {part: share for part, share in shares.items() if share} == pytest.approx(drawn_frac, rel=0.01)
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

@@ -24,7 +24,7 @@ EXPECTED = {
     "measuring": ("no difference seen", None),
     "tensor": ("better", "tensor_cores"),
     "fusion": ("better", None),
-    "sync": ("better", "synchronisation"),
+    "sync": ("better", "idle_host_code"),
     "loading": ("better", "idle_data_loading"),
     "batch": ("worse", "launch_overhead"),
     "precision": ("better", "tensor_cores"),
