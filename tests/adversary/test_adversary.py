@@ -19,7 +19,7 @@ KNOWN_WRONG = {
     "malloc_over_loader": "without the calls the loader runs ahead too, which the share of the calls does not bound",
     "waits_each_iteration": "the CPU reads a residual in each iteration; no recording says whether the next launch "
     "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence, at times behind "
-    "launch_overhead"
+    "launch_overhead",
 }
 
 
