@@ -216,7 +216,7 @@ class Table:
         notes = []
         for reason, rows in self._doubtful(frame):
             whole = frame["dur_ns"].sum()
-            share = f" ({100 * frame['dur_ns'][rows].sum() / whole:.3g} % of the time)" if whole else ""
+            share = f" ({100 * (float(frame['dur_ns'][rows].sum()) / whole):.3g} % of the time)" if whole else ""
             notes.append(
                 f"{self.name}: {int(rows.sum()):,} of {len(frame):,} rows{share} {reason.value}, which cannot be: "
                 "perfkit leaves them out"
