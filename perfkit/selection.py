@@ -49,11 +49,14 @@ class Selection:
         pattern: str,
         families: tuple[str, ...] = (),
         outside: str | None = None,
+        traced_window: tuple[int, int] | None = None,
     ) -> None:
         self.run, self.ranks, self.gpus, self.window = run, ranks, gpus, window
         self.pattern, self.families = pattern, families
         # Of the part that is judged: what lies outside of it, in words, empty if nothing does; None of a user's choice.
         self.outside = outside
+        # Of the part that is judged: the loop in what the framework's profiler recorded, where that is another run.
+        self.traced_window = traced_window
 
     def __repr__(self) -> str:
         return f"<perfkit.Selection: {self.description}>"
@@ -195,11 +198,15 @@ class Selection:
 
     @cached_property
     def framework(self) -> Selection:
-        """The same choice of what the framework's profiler recorded: its operators launch kernels of that execution."""
+        """The same choice of what the framework's profiler recorded: its operators launch kernels of that execution.
+
+        Of the part that is judged it is the loop of that execution: the loop of another one lies at another time.
+        """
         readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
-        return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
+        window = self.window if self.outside is None else self.traced_window
+        return Selection(self.run.of(min(readers)), self.ranks, self.gpus, window, self.pattern, self.families)
 
 
 _REACHES: WeakKeyDictionary[Run, pd.DataFrame] = WeakKeyDictionary()

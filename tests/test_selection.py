@@ -196,6 +196,16 @@ def test_captures_that_lie_far_apart_have_clocks_of_their_own() -> None:
     assert run.is_on_one_clock  # of its ranks: the trace is of the same one
 
 
+def test_the_judged_part_of_a_trace_with_a_clock_of_its_own_is_its_own_loop() -> None:
+    begun = range(10 * SECOND, 20 * SECOND, SECOND)  # a loop after a start-up of ten seconds
+    timeline = kernels(*({"start_ns": at, "dur_ns": SECOND // 2, "name": "gemm"} for at in (0, *begun)))
+    step = kernels({"start_ns": SECOND // 10, "dur_ns": SECOND // 10})
+    trace = _recording("trace.json", 7800, 0.2, "torch_trace", KERNELS=step, OPS=OPS.empty())
+    judged = diagnosis.judged(perfkit.select(perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=timeline), trace])))
+    assert judged.window == (10 * SECOND, 19 * SECOND + SECOND // 2)
+    assert judged.framework.window is None
+
+
 def test_a_log_over_all_captures_keeps_them_on_one_clock() -> None:
     work, later = kernels({"start_ns": 0, "dur_ns": SECOND}), kernels({"start_ns": 5, "dur_ns": SECOND})
     parts = [_recording("a.sqlite", 0, 2, KERNELS=work), _recording("b.sqlite", 7200, 2, KERNELS=later)]

@@ -97,7 +97,8 @@ def _loop(view: Selection) -> Selection | None:
     if window[1] <= window[0] or _is_nearly_all(found, window):
         return None
     outside = judged(view).outside
-    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside)
+    traced = None if view.framework is view else selection(view.framework).window
+    return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced)
 
 
 def whole(view: Selection) -> Selection:
