@@ -170,7 +170,7 @@ def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
         with suppress(*DAMAGED):
             with pa.OSFile(os.fsencode(file)) as opened:
                 content = opened.read_buffer()  # no bytes: a thread of pyarrow that frees those at exit aborts
-            if file.name != _file_name(table, content):
+            if file.name != file_name(table, content):
                 continue
             return from_parquet(content, table)
     return None
@@ -204,13 +204,13 @@ def text(name: str, make: Callable[[], str]) -> str:
     for file in _copies(place, name, "txt"):
         with suppress(UnicodeDecodeError):
             stored = content(file)
-            if file.name == _file_name(name, stored, "txt"):
+            if file.name == file_name(name, stored, "txt"):
                 return stored.decode()
     made = make().encode()
     if place:
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
-            put(place / _file_name(name, made, "txt"), made)
+            put(place / file_name(name, made, "txt"), made)
     return made.decode()
 
 
@@ -253,7 +253,8 @@ def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.Intege
     return pd.arrays.IntegerArray(values, absent)
 
 
-def _file_name(table: str, content: bytes | pa.Buffer, kind: str = "parquet") -> str:
+def file_name(table: str, content: bytes | pa.Buffer, kind: str = "parquet") -> str:
+    """Return the name of a file of the cache or of a store, which holds the checksum of its content."""
     return f"{table}.{zlib.crc32(content):08x}.{kind}"
 
 
@@ -267,7 +268,7 @@ def store(place: Path | None, table: str, frame: pd.DataFrame, note: str = "") -
         for old in place.parent.glob(f"{place.name.rpartition('-')[0]}-*"):
             if old != place:
                 shutil.rmtree(old, ignore_errors=True)
-        put(place / _file_name(table, content), content)
+        put(place / file_name(table, content), content)
 
 
 def parquet(frame: pd.DataFrame, note: str = "", **more: object) -> bytes:

@@ -2,15 +2,16 @@
 
 ::
 
-    STORE/perfkit-store.json            marks the folder
-    STORE/ranks/KEY/manifest.json       what was read of one file: its rank, tables, notes, and the state of the file
-    STORE/ranks/KEY/reduction.json      its figures, as `perfkit.analysis.ranks` merges them
-    STORE/ranks/KEY/KERNELS.parquet     its tables, by time, with statistics of each row group
-    STORE/refused/KEY.json              a file that could not be read, and why
+    STORE/perfkit-store.json               marks the folder
+    STORE/ranks/KEY/manifest.SUM.json      what was read of one file: its rank, tables, notes, and the state of the file
+    STORE/ranks/KEY/reduction.SUM.json     its figures, as `perfkit.analysis.ranks` merges them
+    STORE/ranks/KEY/KERNELS.SUM.parquet    its tables, by time, with statistics of each row group
+    STORE/refused/KEY.json                 a file that could not be read, and why
 
-KEY is made of the path of a file, so the parts of a job array write into different folders. A folder gets its name when
-it is whole: a killed worker or a full disk leaves nothing that looks complete, and the next `ingest` reads what is
-missing, refused or has changed.
+SUM is the checksum of the file's content, compared whenever the file is read. A rank with a damaged file is left out
+and named; the next `ingest` reads it anew. KEY is made of the path of a file, so the parts of a job array write into
+different folders. A folder gets its name when it is whole: a killed worker or a full disk leaves nothing that looks
+complete, and the next `ingest` reads what is missing, refused or has changed.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from operator import add
@@ -41,7 +43,9 @@ from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
 MARK = "perfkit-store.json"
-VERSION = 2  # of the layout; a store of another one is refused
+MANIFEST, REDUCTION = "manifest", "reduction"
+UNREADABLE = (OSError, ValueError, LookupError, OverflowError, RecursionError, ReadError)
+VERSION = 3  # of the layout; a store of another one is refused
 ROWS = 1 << 17  # of a row group
 FIXED_BYTES = 250 << 20  # of a worker: Python and its libraries
 PER_BYTE, PER_PACKED_BYTE = 2, 40  # memory per byte of a file: measured 1 and 20 on traces
@@ -218,8 +222,8 @@ def _written(task: _Task) -> bool:
     if not task.reader:
         raise unrecognised(path)
     source = cache.Source(path, task.reader, is_cached=False)
-    with suppress(OSError, ValueError):
-        if msgspec.json.decode((place / "manifest.json").read_bytes(), type=Manifest).state == source.state:
+    with suppress(*UNREADABLE):
+        if _checked(place).state == source.state:
             return False
     partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
@@ -231,7 +235,7 @@ def _written(task: _Task) -> bool:
         shutil.rmtree(partial, ignore_errors=True)
     except OSError as e:
         shutil.rmtree(partial, ignore_errors=True)
-        if not (place / "manifest.json").is_file():
+        if not place.exists():
             raise PerfkitError(f"{task.store}: cannot be written ({e.strerror or e}). Make room, and run again.") from e
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -248,13 +252,13 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     for name in profile.loaders:
         checked = source.table(name)
         content = cache.parquet(checked.frame, row_group_size=ROWS, write_statistics=True)
-        (folder / f"{name}.parquet").write_bytes(content)
+        _add(folder, name, content)
         rows[name], doubts[name] = len(checked.frame), list(checked.notes)
         if name in REDUCED:
             tables[name] = checked.frame[TIMES] if name in REDUCED[3:] else checked.frame
         profile.forget(name)
     used = (tables.get(name, TABLES[name].empty()) for name in REDUCED)
-    (folder / "reduction.json").write_bytes(msgspec.json.encode(ranks.reduced(*used)))
+    _add(folder, REDUCTION, msgspec.json.encode(ranks.reduced(*used)), "json")
     capture = profile.capture.astype(object).where(profile.capture.notna(), None).iloc[0]
     stated: dict[str, Any] = {name: capture[name] for name in ("tool", "tool_version", "t0_unix_ns", "dur_ns")}
     stated["rank"] = task.rank if profile.rank is None else profile.rank
@@ -264,23 +268,61 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     missing = list(profile.missing)
     manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
     source.check()
-    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    _add(folder, MANIFEST, msgspec.json.encode(manifest), "json")
+
+
+def _add(folder: Path, name: str, content: bytes, kind: str = "parquet") -> None:
+    """Write a file of a rank; its name holds the checksum of its content."""
+    (folder / cache.file_name(name, content, kind)).write_bytes(content)
+
+
+def _content(folder: Path, name: str, kind: str = "parquet") -> pa.Buffer:
+    """Return the content of a file of a rank; ReadError if it is missing, or if its checksum is another."""
+    files = sorted(folder.glob(f"{name}.*.{kind}"))
+    if len(files) != 1:
+        raise ReadError(f"{folder}: damaged ({len(files)} files of {name}, not one). Run `perfkit ingest` again.")
+    try:
+        with pa.OSFile(os.fsencode(files[0])) as opened:
+            content = opened.read_buffer()
+    except OSError as e:
+        raise ReadError(f"{files[0]}: cannot be read ({e}). Run `perfkit ingest` again.") from e
+    if files[0].name != cache.file_name(name, content, kind):
+        raise ReadError(f"{files[0]}: damaged (its checksum is another). Run `perfkit ingest` again.")
+    return content
+
+
+def _checked(folder: Path) -> Manifest:
+    """Return the manifest of a rank; one of UNREADABLE if a file of the rank is missing or damaged."""
+    manifest = msgspec.json.decode(_content(folder, MANIFEST, "json"), type=Manifest)
+    _content(folder, REDUCTION, "json")
+    for table in manifest.tables:
+        _content(folder, table)
+    return manifest
+
+
+def _checked_or_why(folder: Path) -> Manifest | str:
+    """Return the manifest of a rank, or why the rank cannot be read."""
+    try:
+        return _checked(folder)
+    except UNREADABLE as e:
+        reason = str(e) if isinstance(e, ReadError) else f"damaged ({type(e).__name__}). Run `perfkit ingest` again"
+        return reason.removeprefix(f"{folder}{os.sep}").removeprefix(f"{folder}: ")
 
 
 class _Stored:
     """A table in a store, read when asked for."""
 
     def __init__(self, folder: Path, table: str, notes: Sequence[str]) -> None:
-        self._file, self._table, self._notes = folder / f"{table}.parquet", table, tuple(notes)
+        self._folder, self._table, self._notes = folder, table, tuple(notes)
 
     def __call__(self) -> Checked:
         """Read the table; ReadError if it is damaged."""
+        content = _content(self._folder, self._table)
         try:
-            with pa.OSFile(os.fsencode(self._file)) as opened:
-                frame, _ = cache.from_parquet(opened.read_buffer(), self._table)
+            frame, _ = cache.from_parquet(content, self._table)
         except cache.DAMAGED as e:
             first = str(e).partition("\n")[0]
-            raise ReadError(f"{self._file}: damaged ({first}). Remove its folder, run `perfkit ingest` again.") from e
+            raise ReadError(f"{self._folder}: damaged {self._table} ({first}). Run `perfkit ingest` again.") from e
         return Checked(frame, self._notes)
 
     def is_stored(self) -> bool:
@@ -293,29 +335,23 @@ class _Stored:
 
     def reduction(self) -> Reduction:
         """Return the figures of the file."""
-        return msgspec.json.decode((self._file.parent / "reduction.json").read_bytes(), type=Reduction)
+        return msgspec.json.decode(_content(self._folder, REDUCTION, "json"), type=Reduction)
 
 
 def opened(path: Path) -> tuple[list[Profile], list[str]]:
     """Return the profiles of a store, none of their tables read, and notes that name what was refused."""
     _check_version(path / MARK)
     profiles, notes = [], []
-    for folder in sorted((path / "ranks").glob("*")):
-        if folder.name.startswith("."):
-            continue
+    folders = [folder for folder in sorted((path / "ranks").glob("*")) if not folder.name.startswith(".")]
+    with ThreadPoolExecutor() as pool:  # checksums are made without the interpreter's lock
+        manifests = list(pool.map(_checked_or_why, folders))
+    for folder, manifest in zip(folders, manifests, strict=True):
         try:
-            stored = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
-            reader(stored.reader)  # LookupError if it is not installed any more
-            loaders = {t: _Stored(folder, t, stored.doubts.get(t, ())) for t in stored.tables if t in TABLES}
-            file = Path(stored.path)
-            told = (stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
-            asked = {name: stored.asked.get(name, "") for name in ASKED}
-            capture = capture_table(file, *told).assign(**asked).astype(dict.fromkeys(ASKED, "string"))
-            missing = tuple(stored.missing)
-            header = (stored.rank, stored.node, stored.world_size)
-            profiles.append(Profile(stored.reader, file, capture, loaders, missing, tuple(stored.notes), *header))
-        except (OSError, ValueError, LookupError, OverflowError, RecursionError) as e:
-            notes.append(f"{folder.name}: damaged in the store ({type(e).__name__}). Run `perfkit ingest` again")
+            if isinstance(manifest, str):
+                raise ReadError(manifest)
+            profiles.append(_profile(folder, manifest))
+        except UNREADABLE as e:
+            notes.append(f"{folder.name}: left out: {e}")
     for file in sorted((path / "refused").glob("*.json")):
         with suppress(OSError, ValueError):
             refusal = msgspec.json.decode(file.read_bytes(), type=Refusal)
@@ -323,6 +359,29 @@ def opened(path: Path) -> tuple[list[Profile], list[str]]:
     if not profiles:
         raise ReadError(f"{path}: the store holds no profile. {'; '.join(notes[:3]) or 'Run `perfkit ingest`.'}")
     return sorted(profiles, key=lambda p: (-1 if p.rank is None else p.rank, str(p.path))), notes
+
+
+def _profile(folder: Path, stored: Manifest) -> Profile:
+    """Return the profile of a rank; LookupError if its reader is not installed any more."""
+    reader(stored.reader)
+    loaders = {
+        table: _Stored(folder, table, stored.doubts.get(table, ())) for table in stored.tables if table in TABLES
+    }
+    file = Path(stored.path)
+    asked = {name: stored.asked.get(name, "") for name in ASKED}
+    capture = capture_table(file, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
+    capture = capture.assign(**asked).astype(dict.fromkeys(ASKED, "string"))
+    return Profile(
+        stored.reader,
+        file,
+        capture,
+        loaders,
+        tuple(stored.missing),
+        tuple(stored.notes),
+        stored.rank,
+        stored.node,
+        stored.world_size,
+    )
 
 
 def is_stored(profile: Profile) -> bool:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import re
 import shutil
 from collections.abc import Iterator
@@ -226,12 +227,43 @@ def test_what_is_no_store_is_not_written_to(tmp_path: Path) -> None:
         store.ingest([files], files)
     out = tmp_path / "store"
     store.ingest([files], out, workers=1)
-    next((out / "ranks").glob("rank1*/KERNELS.parquet")).write_bytes(b"PAR1")
-    with pytest.raises(ReadError, match=r"KERNELS\.parquet: damaged"):
-        _ = perfkit.load(out).kernels
     (out / store.MARK).write_text('{"schema": 99}')
     with pytest.raises(ReadError, match="version 99"):
         perfkit.load(out)
+
+
+def test_a_table_that_is_damaged_after_it_was_opened_is_refused(tmp_path: Path) -> None:
+    store.ingest([folder(tmp_path / "job", 2)], tmp_path / "store", workers=1)
+    run = perfkit.load(tmp_path / "store")
+    next((tmp_path / "store" / "ranks").glob("rank1*/KERNELS.*.parquet")).write_bytes(b"PAR1")
+    with pytest.raises(ReadError, match=r"KERNELS\.\w+\.parquet: damaged \(its checksum is another\)"):
+        _ = run.kernels
+
+
+def test_a_flipped_bit_costs_its_own_rank_which_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    store.ingest([folder(tmp_path / "job", 2)], out, workers=1)
+    whole = perfkit.load(out).kernels
+    generator = random.Random(7)
+    for file in sorted((out / "ranks").glob("rank1*/*")):
+        content = file.read_bytes()
+        place, bit = generator.randrange(len(content)), generator.randrange(8)
+        flipped = bytes([content[place] ^ 1 << bit])
+        file.write_bytes(content[:place] + flipped + content[place + 1 :])
+        run = perfkit.load(out)
+        pd.testing.assert_frame_equal(run.kernels, whole[whole["rank"] == 0])
+        (note,) = noted(run, "left out")
+        assert note.startswith("rank1")
+        assert file.name.partition(".")[0] in note
+        file.write_bytes(content)
+
+
+def test_ingest_reads_a_damaged_rank_anew(tmp_path: Path) -> None:
+    files, out = folder(tmp_path / "job", 2), tmp_path / "store"
+    store.ingest([files], out, workers=1)
+    next((out / "ranks").glob("rank1*/API_CALLS.*.parquet")).write_bytes(b"PAR1")
+    assert Ingested(1, 1, []) == store.ingest([files], out, workers=1)
+    assert [] == noted(perfkit.load(out), "left out")
 
 
 def test_many_files_are_not_opened_by_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
