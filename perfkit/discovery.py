@@ -13,6 +13,7 @@ files of a tool are moved there if each states another host and none a rank. Wha
 one rank that state several hosts, or name different GPUs by one number.
 """
 
+import hashlib
 import os
 import re
 import stat
@@ -36,6 +37,7 @@ FORMS = (
     *(".sqlite", "_pqtdir", "_arwdir", ".raw_base.csv", ".raw.csv", ".details.csv", ".csv"),
     *("", ".json", ".json.gz", ".nsys-rep", ".qdrep", ".ncu-rep"),
 )
+HEAD = 4096  # bytes, of a file that is compared with another of its size
 NAMED = 5  # folders with a profile, where a folder above them was given
 # In names of recordings: the step or the time (ms or ns since 1970) at which one was made, and the rank that made it.
 EPISODE = re.compile(r"[._-]?step[._-]?\d{1,12}(?!\d)|\.\d{13,19}(?=\.)|^\d{10}(?:\.\d+)?-(?=TP-)", re.IGNORECASE)
@@ -102,7 +104,52 @@ def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found
             profiles += _inside(item, notes, deep)
         else:
             raise unrecognised(item)
-    return list({(profile.path.resolve(), profile.reader): profile for profile in profiles}.values()), notes
+    different = {(profile.path.resolve(), profile.reader): profile for profile in profiles}
+    return _without_copies(list(different.values()), notes), notes
+
+
+def _without_copies(profiles: Sequence[Found], notes: list[str]) -> list[Found]:
+    """Leave out profiles with the content of another one, which would count as further ranks; note each."""
+    alike: dict[tuple[str, str], list[Found]] = {}
+    for profile in profiles:
+        alike.setdefault((profile.reader, _glance(profile.path)), []).append(profile)
+    first_of: dict[tuple[str, str], Path] = {}
+    copies = set()
+    for profile in (profile for group in alike.values() if len(group) > 1 for profile in group):
+        first = first_of.setdefault((profile.reader, _digest(profile.path)), profile.path)
+        if first != profile.path:
+            copies.add(profile)
+            notes.append(f"{profile.path.name}: left out, for its content is that of {first.name}")
+    return [profile for profile in profiles if profile not in copies]
+
+
+def _files(profile: Path) -> list[Path]:
+    """Return the files of a profile: itself, or what its folder holds."""
+    return sorted(file for file in profile.iterdir() if file.is_file()) if profile.is_dir() else [profile]
+
+
+def _glance(profile: Path) -> str:
+    """Return what equal profiles have in common and few others do: their sizes and the head and tail of each file."""
+    seen = hashlib.sha256()
+    with suppress(OSError):  # the reader says what is wrong with it
+        for file in _files(profile):
+            size = file.stat().st_size
+            seen.update(f"{size} ".encode())
+            with file.open("rb") as opened:
+                seen.update(opened.read(HEAD))
+                opened.seek(max(0, size - HEAD))
+                seen.update(opened.read(HEAD))
+        return seen.hexdigest()
+    return str(profile)
+
+
+def _digest(profile: Path) -> str:
+    """Return a checksum of all that a profile holds."""
+    parts = []
+    for file in _files(profile):
+        with file.open("rb") as opened:
+            parts.append(hashlib.file_digest(opened, "sha256").hexdigest())
+    return " ".join(parts)
 
 
 def _check(path: Path) -> None:

@@ -68,6 +68,8 @@ def test_tools_of_one_node_are_one_rank_and_nodes_are_several(tmp_path: Path) ->
     assert 12 == metrics["power_w"], "six readings of two GPUs, told once"
     assert metrics["memory_used_bytes"]
     node(tmp_path, "b")
+    for file in tmp_path.glob("b_*"):  # a file with the content of another one is a copy of it
+        file.write_text(file.read_text().replace("50", "51"))
     for files in (sorted(tmp_path.glob("*dmon.log")), [tmp_path]):
         run = perfkit.load(files)
         assert [0, 1] == sorted(run.samples["rank"].unique())
@@ -260,7 +262,7 @@ def test_a_step_in_a_name_is_no_rank(profiles: Path, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "rank3_step10.json", tmp_path / "rank3_step20.json")
     (tmp_path / "rank7_step10.json").unlink()
     (tmp_path / "rank7_step20.json").unlink()
-    assert [48, 48] == perfkit.load(tmp_path).kernels.groupby("rank").size().tolist()
+    assert [48] == perfkit.load(tmp_path).kernels.groupby("rank").size().tolist()  # a copy is no step of its own
 
 
 def test_eight_ranks_of_one_job(profiles: Path) -> None:
@@ -278,3 +280,20 @@ def test_eight_ranks_of_one_job(profiles: Path) -> None:
     latest = max(kernel["ts"] + kernel["dur"] for kernels in raw for kernel in kernels)
     ends = loaded.kernels["start_ns"] + loaded.kernels["dur_ns"]
     assert (latest - earliest) * 1000 == ends.max() - loaded.kernels["start_ns"].min()
+
+
+def test_a_copy_of_a_file_is_no_further_rank(tmp_path: Path) -> None:
+    nsys_files.sqlite(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": [nsys_files.kernel(0, 10)]})
+    one = perfkit.load(tmp_path).kernels
+    shutil.copy(tmp_path / "run.sqlite", tmp_path / "run_copy.sqlite")
+    run = perfkit.load(tmp_path)
+    pd.testing.assert_frame_equal(run.kernels, one)
+    assert "run_copy.sqlite: left out, for its content is that of run.sqlite" in run.notes
+
+
+def test_files_that_differ_in_the_middle_alone_are_two_profiles(tmp_path: Path) -> None:
+    rows = [list(row) for row in smi.moments(60, gpus=4)]  # more than the head and the tail that are compared first
+    smi.query(tmp_path / "node0.csv", *rows)
+    rows[120][3] = rows[120][3].replace("1", "2")
+    smi.query(tmp_path / "node1.csv", *rows)
+    assert len(perfkit.load(tmp_path).profiles) == 2

@@ -98,7 +98,7 @@ def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
     # Characters that are digits to some functions and not to others are no obstacle.
     (tmp_path / "other").mkdir()
     for name in ("1²2", "²", "٣", "1"):
-        nsys.sqlite(tmp_path / "other" / f"{name}.sqlite", named("work"))
+        nsys.sqlite(tmp_path / "other" / f"{name}.sqlite", named(f"work_{name}"))
     assert 4 == len(perfkit.load(tmp_path / "other").kernels)
 
 
