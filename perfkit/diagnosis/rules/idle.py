@@ -12,7 +12,7 @@ from perfkit.diagnosis.rules.changes import (
     NO_WAITS,
 )
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import IMMEDIATE, LONG_TERM, MEDIUM_TERM, Fact, Inside, Rule, Step
+from perfkit.diagnosis.rules.rule import Fact, Inside, Rule, later, now, soon
 
 SHOW_RANGES = """\
 with torch.cuda.nvtx.range("forward"):
@@ -29,7 +29,9 @@ INSIDE = {
     ),
     "plans": Inside(
         re.compile(r"^aten::.*(?:attention|fft|mm|linear)"),
-        ("Pad the inputs of this operator to a few fixed shapes: perhaps it makes a new plan for each new shape"),
+        (
+            "Pad the inputs of this operator to a few fixed shapes: perhaps it makes a new plan for each new shape"
+        ),
     ),
     "collect": Inside(
         re.compile(r"built-in function collect>"),
@@ -43,8 +45,8 @@ INSIDE = {
 
 
 UNKNOWN = (
-    Step(IMMEDIATE, "Record the CUDA calls of the CPU and the nodes of graphs: {nsys}"),
-    Step(MEDIUM_TERM, "Mark the phases of the program with NVTX ranges", unless=(Fact.RANGES,)),
+    now("Record the CUDA calls of the CPU and the nodes of graphs: {nsys}"),
+    soon("Mark the phases of the program with NVTX ranges", when=~Fact.RANGES),
 )
 
 IDLE = Rule(
@@ -56,7 +58,7 @@ IDLE = Rule(
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=UNKNOWN,
     next="Record the CUDA calls, which show the cause: {nsys}",
-    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
+    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
     moment=longest_gap(),
 )
 
@@ -68,7 +70,7 @@ IDLE_DATA_LOADING = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=FOR_DATA_LOADING,
-    next=("Time one batch of the loader alone, and record the loader's processes too: {nsys}"),
+    next="Time one batch of the loader alone, and record the loader's processes too: {nsys}",
     reason="the CPU was loading data",
     objections=(Objection.WARM_UP,),
     change=HIDDEN_LOADING,
@@ -102,43 +104,43 @@ IDLE_MEMORY = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Find what the long steps do and the short ones do not, such as an "
-                "input of another shape: only they allocate or free memory"
+                "Find what the long steps do and the short ones do not, such as an input of "
+                "another shape: only they allocate or free memory"
             ),
-            only=(Fact.TWO_LENGTHS,),
+            when=Fact.TWO_LENGTHS,
         ),
-        Step(
-            IMMEDIATE,
-            ("Remove torch.cuda.empty_cache() from the long steps, if they call it"),
-            only=(Fact.PYTORCH, Fact.TWO_LENGTHS),
+        now(
+            "Remove torch.cuda.empty_cache() from the long steps, if they call it",
+            when=Fact.PYTORCH & Fact.TWO_LENGTHS,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Remove torch.cuda.empty_cache() from the loop: PyTorch keeps "
-                "memory that tensors free, and needs it again in the next step"
+                "Remove torch.cuda.empty_cache() from the loop: PyTorch keeps memory that tensors "
+                "free, and needs it again in the next step"
             ),
-            only=(Fact.PYTORCH, Fact.LOOP),
-            unless=(Fact.TWO_LENGTHS,),
+            when=Fact.PYTORCH & Fact.LOOP & ~Fact.TWO_LENGTHS,
         ),
-        Step(
-            IMMEDIATE,
-            ("Let blocks of memory grow if shapes vary (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"),
-            only=(Fact.PYTORCH,),
+        now(
+            (
+                "Let blocks of memory grow if shapes vary "
+                "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"
+            ),
+            when=Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            ("Allocate buffers once, before the steps, or take them from a pool (cudaMallocAsync)"),
-            unless=(Fact.PYTORCH,),
+        now(
+            "Allocate buffers once, before the steps, or take them from a pool (cudaMallocAsync)",
+            when=~Fact.PYTORCH,
         ),
-        Step(MEDIUM_TERM, "Pass existing output buffers to operators (out=)", only=(Fact.PYTORCH,)),
-        Step(MEDIUM_TERM, "Keep shapes fixed so that the allocator can reuse its blocks"),
-        Step(LONG_TERM, ("Plan the memory of a step so that no step allocates or frees memory")),
+        soon("Pass existing output buffers to operators (out=)", when=Fact.PYTORCH),
+        soon("Keep shapes fixed so that the allocator can reuse its blocks"),
+        later("Plan the memory of a step so that no step allocates or frees memory"),
     ),
-    next=("Find the allocation: open the memory timeline of step 5, or record with --cuda-memory-usage=true of nsys"),
+    next=(
+        "Find the allocation: open the memory timeline of step 5, or record with "
+        "--cuda-memory-usage=true of nsys"
+    ),
     reason="the CPU was allocating or freeing GPU memory",
     objections=(Objection.WARM_UP,),
     at_best=NO_MEMORY_CALLS,
@@ -155,22 +157,18 @@ IDLE_LAUNCH = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Check what fills the launch queue or holds the driver's lock: "
-                "other threads, a debugger, the profiler itself"
-            ),
+        now(
+            "Check what fills the launch queue or holds the driver's lock: other threads, a "
+            "debugger, the profiler itself"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Launch fewer and longer kernels, or launch a CUDA graph (cudaGraphLaunch)"),
-            unless=(Fact.GRAPHS,),
+        soon(
+            "Launch fewer and longer kernels, or launch a CUDA graph (cudaGraphLaunch)",
+            when=~Fact.GRAPHS,
         ),
     ),
     next=(
-        "Compare how long launches take and how long kernels wait in the queue "
-        "(step 3); look at the CPU's clock and load at the same time"
+        "Compare how long launches take and how long kernels wait in the queue (step 3); look at "
+        "the CPU's clock and load at the same time"
     ),
     reason="the CPU was inside calls that launch kernels",
     objections=(Objection.WARM_UP,),
@@ -188,18 +186,16 @@ IDLE_CUDA_CALL = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Gather small buffers into one buffer and copy it once (cudaMemcpyAsync)"),
-            only=(Fact.SMALL_COPIES,),
+        now(
+            "Gather small buffers into one buffer and copy it once (cudaMemcpyAsync)",
+            when=Fact.SMALL_COPIES,
         ),
-        Step(
-            IMMEDIATE,
-            ("Move this call out of the loop: create events, streams and buffers once and reuse them"),
+        now(
+            "Move this call out of the loop: create events, streams and buffers once and reuse them"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Replace synchronising calls by their asynchronous forms (cudaMallocAsync, cudaFreeAsync)"),
+        soon(
+            "Replace synchronising calls by their asynchronous forms (cudaMallocAsync, "
+            "cudaFreeAsync)"
         ),
     ),
     next="Find the call, and check whether it waits inside the driver: {nsys}",
@@ -218,7 +214,10 @@ IDLE_MPI = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
-    next=("Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} PROGRAM"),
+    next=(
+        "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} "
+        "PROGRAM"
+    ),
     reason="the CPU was inside MPI calls",
     objections=(Objection.WARM_UP,),
     kind="mpi",
@@ -228,44 +227,42 @@ IDLE_MPI = Rule(
 
 IDLE_SYSTEM = Rule(
     name="idle_system",
-    question=("Does the GPU wait while the operating system blocks the thread that launches kernels?"),
+    question=(
+        "Does the GPU wait while the operating system blocks the thread that launches kernels?"
+    ),
     needs=("KERNELS", "API_CALLS", "OS_CALLS"),
     evidence=("idle_system_frac", "idle_frac"),
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Find the call of the operating system that blocks the thread "
-                "(step 3, OS calls), and its lock, file or poll"
+                "Find the call of the operating system that blocks the thread (step 3, OS calls), "
+                "and its lock, file or poll"
             ),
-            unless=(Fact.STACKS,),
+            when=~Fact.STACKS,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Raise num_workers of the DataLoader and set "
-                "persistent_workers=True if the call is poll, select or "
-                "sem_timedwait: these calls usually wait for the loader"
+                "Raise num_workers of the DataLoader and set persistent_workers=True if the call "
+                "is poll, select or sem_timedwait: these calls usually wait for the loader"
             ),
-            only=(Fact.PYTORCH, Fact.DATALOADER),
+            when=Fact.PYTORCH & Fact.DATALOADER,
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Move files, sockets and locks out of the launching thread "
-                "(std::async, or concurrent.futures.ThreadPoolExecutor)"
-            ),
+        now(
+            "Move files, sockets and locks out of the launching thread (std::async, or "
+            "concurrent.futures.ThreadPoolExecutor)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Reserve cores for this process (taskset, numactl --cpunodebind) if other processes use them"),
+        soon(
+            "Reserve cores for this process (taskset, numactl --cpunodebind) if other "
+            "processes use them"
         ),
     ),
-    next=("Find who holds the lock, file or core: {nsys} (add --sample=process-tree before PROGRAM)"),
+    next="Find who holds the lock, file or core: {nsys} (add --sample=process-tree before PROGRAM)",
     reason="the operating system blocked the thread that launches kernels",
-    indirect=("the recording has the call, but not what it waits for: perhaps there was nothing to do"),
+    indirect=(
+        "the recording has the call, but not what it waits for: perhaps there was nothing to do"
+    ),
     objections=(Objection.WARM_UP,),
     kind="system",
     causes=("system",),
@@ -280,67 +277,53 @@ IDLE_HOST_CODE = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Record call stacks to see what the launching thread does in these gaps: {callers}"),
-            unless=(Fact.OPERATORS, Fact.STACKS),
+        now(
+            "Record call stacks to see what the launching thread does in these gaps: {callers}",
+            when=~Fact.OPERATORS & ~Fact.STACKS,
         ),
-        Step(
-            IMMEDIATE,
-            ("Open step 5 at these gaps: it names the Python function that runs during each gap"),
-            only=(Fact.OPERATORS,),
+        now(
+            "Open step 5 at these gaps: it names the Python function that runs during each gap",
+            when=Fact.OPERATORS,
         ),
-        Step(
-            IMMEDIATE,
-            ("Mark the phases of the program with NVTX ranges (torch.cuda.nvtx.range_push)"),
-            only=(Fact.PYTORCH,),
-            unless=(Fact.RANGES,),
+        now(
+            "Mark the phases of the program with NVTX ranges (torch.cuda.nvtx.range_push)",
+            when=Fact.PYTORCH & ~Fact.RANGES,
             code=SHOW_RANGES,
         ),
-        Step(
-            IMMEDIATE,
-            ("Mark the phases of the program with NVTX ranges (nvtxRangePushA, nvtxRangePop)"),
-            unless=(Fact.PYTORCH, Fact.RANGES),
+        now(
+            "Mark the phases of the program with NVTX ranges (nvtxRangePushA, nvtxRangePop)",
+            when=~Fact.PYTORCH & ~Fact.RANGES,
         ),
-        Step(
-            MEDIUM_TERM,
+        soon(
             (
                 "Move that work to another thread (std::async, or "
                 "concurrent.futures.ThreadPoolExecutor) or out of the loop"
             ),
-            only=(Fact.LOOP,),
+            when=Fact.LOOP,
         ),
-        Step(
-            MEDIUM_TERM,
+        soon(
             (
                 "Move that work to another thread (std::async, or "
-                "concurrent.futures.ThreadPoolExecutor), or do it while the GPU "
-                "works"
+                "concurrent.futures.ThreadPoolExecutor), or do it while the GPU works"
             ),
-            unless=(Fact.LOOP,),
+            when=~Fact.LOOP,
         ),
-        Step(
-            MEDIUM_TERM,
+        soon(
             "Compile the step so that Python runs less (torch.compile)",
-            only=(Fact.PYTORCH,),
-            unless=(Fact.COMPILED,),
+            when=Fact.PYTORCH & ~Fact.COMPILED,
         ),
-        Step(
-            LONG_TERM,
+        later(
             "Keep CPU code out of the step: use CUDA graphs, or a loop in C++",
-            only=(Fact.PYTORCH, Fact.LOOP),
-            unless=(Fact.GRAPHS,),
+            when=Fact.PYTORCH & Fact.LOOP & ~Fact.GRAPHS,
         ),
-        Step(
-            LONG_TERM,
+        later(
             "Keep CPU code out of the step: use CUDA graphs",
-            only=(Fact.LOOP,),
-            unless=(Fact.GRAPHS, Fact.PYTORCH),
+            when=Fact.LOOP & ~Fact.GRAPHS & ~Fact.PYTORCH,
         ),
     ),
     next="Record what the CPU does in these gaps: {callers}",
     reason="the CPU ran code outside CUDA",
-    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
+    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
     objections=(Objection.WARM_UP, Objection.PROFILED, Objection.BLOCKED),
     at_best=NO_CODE,
     kind="host_code",
@@ -356,21 +339,20 @@ IDLE_KERNEL_WAIT = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Raise the batch_size so that kernels last longer than the gap between them"),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Capture the step in a CUDA graph, which shortens the gap between kernels (torch.cuda.graph)"),
-            unless=(Fact.GRAPHS,),
+        now("Raise the batch_size so that kernels last longer than the gap between them"),
+        soon(
+            (
+                "Capture the step in a CUDA graph, which shortens the gap between kernels "
+                "(torch.cuda.graph)"
+            ),
+            when=~Fact.GRAPHS,
             code=SHOW_GRAPH,
         ),
-        Step(LONG_TERM, "Fuse small kernels that depend on each other"),
+        later("Fuse small kernels that depend on each other"),
     ),
-    next=("Run the same steps in a CUDA graph, which shortens these gaps, and compare the two runs"),
+    next="Run the same steps in a CUDA graph, which shortens these gaps, and compare the two runs",
     reason="kernels that depend on each other follow with gaps",
-    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
+    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
     objections=(Objection.WARM_UP,),
     kind="kernel_wait",
     causes=("kernel_wait",),
@@ -385,20 +367,18 @@ IDLE_OTHER = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Find in the timeline what the stream waited for: an event (cudaStreamWaitEvent), or another stream"),
+        now(
+            "Find in the timeline what the stream waited for: an event (cudaStreamWaitEvent), "
+            "or another stream"
         ),
-        Step(MEDIUM_TERM, "Remove dependencies between streams if the data do not need them"),
-        Step(
-            LONG_TERM,
-            "Balance the work between GPUs and streams that wait for each other",
-            unless=(Fact.ONE_GPU,),
+        soon("Remove dependencies between streams if the data do not need them"),
+        later(
+            "Balance the work between GPUs and streams that wait for each other", when=~Fact.ONE_GPU
         ),
     ),
-    next=("Record what the stream waited for, such as events and other processes: {nsys}"),
+    next="Record what the stream waited for, such as events and other processes: {nsys}",
     reason="the GPU waited for something that was not recorded",
-    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
+    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
     objections=(Objection.WARM_UP,),
     kind="other",
     causes=("other",),
@@ -414,7 +394,7 @@ IDLE_UNATTRIBUTED = Rule(
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=UNKNOWN,
     next="Record the missing calls and the nodes of graphs: {nsys}",
-    indirect=("perfkit found the cause by elimination: no recorded call or range explains the time"),
+    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
     objections=(Objection.WARM_UP,),
     kind="unattributed",
     causes=("unattributed",),
@@ -429,21 +409,23 @@ IDLE_EDGE = Rule(
     target="under 10 %",
     threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Divide this phase over all GPUs (cudaSetDevice), or start the work of the idle GPU earlier"),
-            unless=(Fact.ONE_GPU,),
+        now(
+            (
+                "Divide this phase over all GPUs (cudaSetDevice), or start the work of the idle "
+                "GPU earlier"
+            ),
+            when=~Fact.ONE_GPU,
         ),
-        Step(
-            IMMEDIATE,
-            ("Choose a window of steady steps, without start-up and shut-down (--window)"),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Start the recording in the steady part: call cudaProfilerStart and pass --capture-range=cudaProfilerApi"),
+        now("Choose a window of steady steps, without start-up and shut-down (--window)"),
+        soon(
+            "Start the recording in the steady part: call cudaProfilerStart and pass "
+            "--capture-range=cudaProfilerApi"
         ),
     ),
-    next=("Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter of this report"),
+    next=(
+        "Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter "
+        "of this report"
+    ),
     indirect="a phase of the program may need fewer GPUs or no GPU",
     objections=(Objection.WARM_UP, Objection.BY_DESIGN),
     kind="edge",

@@ -102,6 +102,30 @@ class Fact(Enum):
     SENDS = "sends"
     ALL_TO_ALL = "all_to_all"
 
+    def __and__(self, other: "Fact | Condition") -> "Condition":
+        """Return the condition that both hold."""
+        return Condition((self,)) & other
+
+    def __invert__(self) -> "Condition":
+        """Return the condition that this fact does not hold."""
+        return Condition(absent=(self,))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Facts that must hold, and facts that must not: `Fact.PYTORCH & ~Fact.PINNED`."""
+
+    holding: tuple[Fact, ...] = ()
+    absent: tuple[Fact, ...] = ()
+
+    def __and__(self, other: "Fact | Condition") -> "Condition":
+        """Return the condition that both hold."""
+        more = Condition((other,)) if isinstance(other, Fact) else other
+        return Condition(self.holding + more.holding, self.absent + more.absent)
+
+
+ALWAYS = Condition()
+
 
 class Hides(Enum):
     """When a finding hides what the others say, so that it stands before all of them."""
@@ -113,19 +137,32 @@ class Hides(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do.
+    """Something to do, as `now`, `soon` and `later` make it.
 
     horizon: within days (IMMEDIATE), weeks to months (MEDIUM_TERM) or quarters (LONG_TERM).
     text: begins with a verb; {nsys}, {ncu}, {torch} and {callers} become commands for the run.
-    only: facts that must all hold; unless: facts of which none may hold.
-    code: an example that shows how.
+    when: what the run must show; code: an example that shows how.
     """
 
     horizon: str
     text: str
-    only: tuple[Fact, ...] = ()
-    unless: tuple[Fact, ...] = ()
+    when: Condition
     code: str = ""
+
+
+def now(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step for the next days."""
+    return Step(IMMEDIATE, text, ALWAYS & when, code)
+
+
+def soon(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step for the next weeks or months."""
+    return Step(MEDIUM_TERM, text, ALWAYS & when, code)
+
+
+def later(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step for the next quarters."""
+    return Step(LONG_TERM, text, ALWAYS & when, code)
 
 
 @dataclass(frozen=True)
