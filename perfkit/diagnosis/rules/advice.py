@@ -285,3 +285,22 @@ FOR_MEMORY_BOUND = (
     soon("Keep reused data in __shared__ memory", when=~Fact.LIBRARY_KERNELS),
     later("Change the algorithm so that it computes more per byte: tiling, recomputation"),
 )
+
+ON_TENSOR_CORES = (
+    now(
+        "Allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))",
+        when=Fact.PYTORCH & Fact.FLOAT32_PRODUCTS & ~Fact.BEFORE_AMPERE,
+    ),
+    now(
+        "Allow TF32 in convolutions (torch.backends.cudnn.allow_tf32 = True)",
+        when=Fact.PYTORCH & Fact.FLOAT32_CONVOLUTIONS & ~Fact.BEFORE_AMPERE,
+    ),
+    now("Call the matrix library in 16 bits or TF32 (cublasSetMathMode)", when=~Fact.PYTORCH),
+    soon("Pad matrix dimensions to multiples of 8, or better of 64"),
+)
+
+EXISTING_BUFFERS = soon("Pass existing output buffers to operators (out=)", when=Fact.PYTORCH)
+BALANCED_EXPERTS = now(
+    ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
+    when=Fact.ALL_TO_ALL,
+)

@@ -1,13 +1,19 @@
 """Rules about call paths: where the CPU and the GPU spend their time."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COPIES, FOR_LAUNCH, FOR_MPI
 from perfkit.diagnosis.rules.rule import CALLS, KERNELS, Fact, Rule, later, now, soon
 
+# What nearly all rules about call paths share.
+OF_CALL_PATHS: Mapping[str, Any] = {"needs": ("CALLTREE", "CALL_METRICS"), "notebook": CALLS}
+
 PATHS_GPU_IDLE = Rule(
     name="paths_gpu_idle",
     question="Does the GPU work for only a small part of the run?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_gpu_busy_frac", "paths_operation_ns", "paths_wall_ns"),
     target="above 70 %",
     threshold="A GPU that works for under 70 % of the wall time is severe (convention)",
@@ -39,27 +45,23 @@ PATHS_GPU_IDLE = Rule(
     ),
     next="Record when the GPU is idle: {nsys}",
     objections=(Objection.FEW_OPERATIONS,),
-    notebook=CALLS,
 )
 
 PATHS_COPIES = Rule(
     name="paths_copies",
     question="Do copies take a large part of the GPU's time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_copy_frac", "paths_copy_*", "paths_h2d_bytes"),
-    target="under 10 %",
     threshold="10 % of the GPU's time is worth a look, 30 % is severe (conventions)",
     advice=FOR_COPIES,
     next="Record when the copies run, and what runs at the same time: {nsys}",
-    notebook=CALLS,
 )
 
 PATHS_ALLOCATION = Rule(
     name="paths_allocation",
     question="Do memory allocations take a large part of the GPU's time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_allocation_frac", "paths_allocation_*", "paths_operation_ns"),
-    target="under 10 %",
     threshold=(
         "10 % of the time of all GPU operations is worth a look, 30 % is severe (conventions)"
     ),
@@ -81,7 +83,6 @@ PATHS_ALLOCATION = Rule(
         "Find the call path that allocates (metric GMEM in call_paths of step 3), and record when: "
         "{nsys}"
     ),
-    notebook=CALLS,
 )
 
 PATHS_STALL = Rule(
@@ -104,7 +105,7 @@ PATHS_STALL = Rule(
 PATHS_LAUNCHES = Rule(
     name="paths_launches",
     question="Do kernels run no longer than their launch takes?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_kernel_mean_ns", "paths_launch_*"),
     target="longer kernels",
     threshold="The average kernel runs under 10 µs, and one launch costs 5 to 10 µs (chapter)",
@@ -112,13 +113,12 @@ PATHS_LAUNCHES = Rule(
     next="Record whether the GPU waits for the launches: {nsys}",
     indirect="the recording counts launches, but does not time them",
     objections=(Objection.BUSY,),
-    notebook=CALLS,
 )
 
 PATHS_BARRIERS = Rule(
     name="paths_barriers",
     question="Do threads of OpenMP wait for one another?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_barrier_frac", "paths_host_ns", "paths_asleep_frac"),
     target="under 5 %",
     threshold=(
@@ -141,13 +141,12 @@ PATHS_BARRIERS = Rule(
         "-t PROGRAM"
     ),
     indirect="the times are sums over threads",
-    notebook=CALLS,
 )
 
 PATHS_HOST = Rule(
     name="paths_host",
     question="In which function does the CPU spend its time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_host_frac", "paths_procedure_frac", "paths_host_ns"),
     target="less",
     threshold=(
@@ -171,15 +170,13 @@ PATHS_HOST = Rule(
     ),
     next="Record when it happens: {nsys}",
     indirect="a share of samples is not a share of time",
-    notebook=CALLS,
 )
 
 MPI_TIME = Rule(
     name="mpi_time",
     question="Do MPI calls take a large part of the CPU's time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_mpi_frac", "paths_mpi_call_frac", "paths_host_ns"),
-    target="under 10 %",
     threshold="CPU time in MPI calls: 10 % is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
     next=(
@@ -190,5 +187,4 @@ MPI_TIME = Rule(
         "a waiting call takes CPU time like a sending call, and the recording does not tell them "
         "apart"
     ),
-    notebook=CALLS,
 )

@@ -128,7 +128,6 @@ LATE_GPU = Rule(
     question="Does one GPU arrive late at the collectives?",
     needs=("KERNELS",),
     evidence=("late_gpu_frac", "late_gpu_idle_frac"),
-    target="under 10 %",
     threshold=(
         "Difference in exposed communication between the GPU with the most and the GPU with the "
         "least: 10 % of the time is worth a look, 30 % is severe (conventions)"
@@ -161,7 +160,6 @@ GPU_UNUSED = Rule(
     question="Does a GPU do nothing while another one works?",
     needs=("KERNELS",),
     evidence=("unused_gpu_idle_frac", "busiest_gpu_frac"),
-    target="under 10 %",
     threshold=(
         "A GPU works for under 10 % of the time of the busiest GPU, which works at least half of "
         "the time. Losing 10 % of all GPUs' time is worth a look, 30 % is severe (conventions)"
@@ -192,7 +190,6 @@ RANKS = Rule(
     question="Do ranks or GPUs wait for the one with the most work?",
     needs=("KERNELS",),
     evidence=("rank_imbalance_frac", "gpu_imbalance_frac"),
-    target="under 10 %",
     threshold=(
         "The slowest rank or GPU takes 10 % longer than the average. Time for which others wait "
         "for it: 10 % is worth a look, 30 % is severe (conventions)"
@@ -221,7 +218,6 @@ LATE_IN_TURN = Rule(
     question="Is another GPU late in each collective?",
     needs=("KERNELS",),
     evidence=("in_turn_frac", "in_turn_most_frac"),
-    target="under 10 %",
     threshold=(
         "Waiting in ten collectives or more, of which no GPU causes more than 60 %: 10 % of the "
         "time is worth a look, 30 % is severe (conventions)"

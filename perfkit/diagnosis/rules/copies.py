@@ -3,7 +3,7 @@
 from perfkit.diagnosis.rules.advice import FOR_COPIES, SHOW_DATA_LOADER
 from perfkit.diagnosis.rules.changes import FASTER_COPIES, OVERLAPPED_COPIES
 from perfkit.diagnosis.rules.moments import longest_copy
-from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon
+from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_PINNED_RESULT = """\
 best = scores.topk(10).values
@@ -18,16 +18,14 @@ SHOW_PINNED = """\
 cudaHostAlloc(&host, bytes, cudaHostAllocDefault);
 cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream);"""
 
+ALONE = worth_a_look("Copies while no kernel runs")
+
 EXPOSED_COPY = Rule(
     name="exposed_copy",
     question="Do copies delay the GPU?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_copy_frac",),
-    target="under 10 %",
-    threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
-    ),
+    threshold=ALONE,
     advice=FOR_COPIES,
     next="Run the same steps with pinned memory and asynchronous copies, and compare the two runs",
     change=OVERLAPPED_COPIES,
@@ -39,7 +37,6 @@ COPIES_SMALL = Rule(
     question="Do many small copies delay the GPU?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_small_copy_frac", "small_copy_gap_frac"),
-    target="under 10 %",
     threshold=(
         "A copy of at most 64 KB is small (CUDA Runtime API, synchronisation behaviour). A hundred "
         "of them are many; gaps under 1 ms between two of them count (conventions). Copies while "
@@ -66,7 +63,6 @@ COPIES_PAGEABLE = Rule(
     question="Do copies of pageable memory delay the GPU?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_pageable_copy_frac",),
-    target="under 10 %",
     threshold=(
         "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe "
         "(conventions). perfkit also reports them, with low severity, if they move half of the "
@@ -145,11 +141,7 @@ COPIES_SYNCHRONOUS = Rule(
     question="Do synchronous copies, for which the CPU waits, delay the GPU?",
     needs=("KERNELS", "COPIES", "API_CALLS"),
     evidence=("exposed_synchronous_copy_frac",),
-    target="under 10 %",
-    threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
-    ),
+    threshold=ALONE,
     advice=(
         now("Replace cudaMemcpy by cudaMemcpyAsync on a stream (in PyTorch non_blocking=True)"),
         now(
@@ -173,11 +165,7 @@ COPIES_SERIAL = Rule(
     question="Do copies run before or after the computation instead of at the same time?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_serial_copy_frac",),
-    target="under 10 %",
-    threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
-    ),
+    threshold=ALONE,
     advice=FOR_COPIES,
     next="Run the same steps with copies on a stream of their own, and compare the two runs",
     change=OVERLAPPED_COPIES,
@@ -190,7 +178,6 @@ COPIES_BOUND = Rule(
     question="Do copies over the link last longer than the computation that could hide them?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_serial_copy_frac", "computation_frac", "h2d_bytes_per_s", "d2h_bytes_per_s"),
-    target="under 10 %",
     threshold=(
         "Copies in one direction while no kernel runs last twice as long as the computation: 10 % "
         "of the time is worth a look, 30 % is severe (conventions)"
@@ -230,8 +217,7 @@ UNIFIED_MEMORY = Rule(
     question="Does the driver move pages of unified memory?",
     needs=("COPIES", "KERNELS"),
     evidence=("migration_frac", "migration_beside_frac"),
-    target="under 10 %",
-    threshold="Migrations: 10 % of the time is worth a look, 30 % is severe (conventions)",
+    threshold=worth_a_look("Migrations"),
     advice=(
         now("Prefetch managed memory before the kernel runs (cudaMemPrefetchAsync)"),
         now("Tell the driver where data belong with cudaMemAdvise"),

@@ -1,6 +1,21 @@
 """Rules about what counters show to slow launches."""
 
+from typing import Any
+
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, now, soon
+
+
+def _of_cause(cause: str, *, unit: str = "1") -> dict[str, Any]:
+    """Return what the rules about causes that counters name share; `unit` is that of their value."""
+    value = f"{cause}_frac" if unit == "1" else f"{cause}_{unit}"
+    return {
+        "needs": ("LAUNCHES", "COUNTERS"),
+        "evidence": (value, f"{cause}_time_frac"),
+        "kind": cause,
+        "unit": unit,
+        "vagueness": 0,
+    }
+
 
 KERNEL_STALL = Rule(
     name="kernel_stall",
@@ -48,9 +63,7 @@ KERNEL_STALL = Rule(
 UNCOALESCED = Rule(
     name="uncoalesced",
     question="Do kernels move sectors of memory that no thread needs?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("uncoalesced_frac", "uncoalesced_time_frac"),
-    target="under 10 %",
+    **_of_cause("uncoalesced"),
     threshold=(
         "10 % of the sectors of global memory (Nsight Compute, UncoalescedGlobalAccess) in "
         "launches that memory limits, with 10 % of the measured time (convention)"
@@ -89,20 +102,15 @@ UNCOALESCED = Rule(
     ),
     title="{value} of the sectors that {kernel} moves hold nothing that its threads need",
     label="Excess sectors",
-    unit="1",
     definition=(
         "share of the 32-byte sectors of global memory that coalesced accesses would not move"
     ),
-    kind="uncoalesced",
-    vagueness=0,
 )
 
 BANK_CONFLICTS = Rule(
     name="bank_conflicts",
     question="Do bank conflicts slow down shared memory?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("bank_conflicts_frac", "bank_conflicts_time_frac"),
-    target="under 10 %",
+    **_of_cause("bank_conflicts"),
     threshold=(
         "10 % of the passes (Nsight Compute, SharedMemoryConflicts) in launches whose L1 cache "
         "works at 60 % of its rate or more, with 10 % of the measured time (convention)"
@@ -133,17 +141,13 @@ BANK_CONFLICTS = Rule(
     ),
     title="Bank conflicts cause {value} of the passes through shared memory in {kernel}",
     label="Bank conflicts",
-    unit="1",
     definition="share of the passes through shared memory that bank conflicts add",
-    kind="bank_conflicts",
-    vagueness=0,
 )
 
 DIVERGENCE = Rule(
     name="divergence",
     question="Do the threads of a warp take different branches?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("divergence_frac", "divergence_time_frac"),
+    **_of_cause("divergence"),
     target="under 25 %",
     threshold=(
         "A quarter of the threads of executed warps in launches that the SMs limit, with 10 % of "
@@ -162,17 +166,13 @@ DIVERGENCE = Rule(
     ),
     title="{value} of the threads of {kernel} are idle while their warp executes an instruction",
     label="Idle threads",
-    unit="1",
     definition="share of the 32 threads of a warp that do not take part in an executed instruction",
-    kind="divergence",
-    vagueness=0,
 )
 
 SPILLS = Rule(
     name="spills",
     question="Do kernels keep values in local memory that registers should hold?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("spills_frac", "spills_time_frac"),
+    **_of_cause("spills"),
     target="0 %",
     threshold=(
         "A quarter of the sectors of local and global memory, in launches with 10 % of the "
@@ -206,19 +206,15 @@ SPILLS = Rule(
         "holds"
     ),
     label="Local memory",
-    unit="1",
     definition=(
         "share of local memory in the sectors that the L1 cache moves for local and global memory"
     ),
-    kind="spills",
-    vagueness=0,
 )
 
 IMBALANCE = Rule(
     name="imbalance",
     question="Do SMs wait for the busiest SM at the end of a kernel?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("imbalance_frac", "imbalance_time_frac"),
+    **_of_cause("imbalance"),
     target="under 30 %",
     threshold=(
         "The average SM works less than 70 % of the cycles of the busiest, in launches of 10 µs or "
@@ -253,17 +249,13 @@ IMBALANCE = Rule(
     ),
     title="The average SM is idle {value} of the time that the busiest SM needs for {kernel}",
     label="Idle SMs",
-    unit="1",
     definition="1 - active cycles of the average SM / active cycles of the busiest SM",
-    kind="imbalance",
-    vagueness=0,
 )
 
 ATOMICS = Rule(
     name="atomics",
     question="Do atomic operations meet at few addresses?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("atomics_frac", "atomics_time_frac"),
+    **_of_cause("atomics"),
     target="under 60 %",
     threshold=(
         "One slice of the L2 cache is busy with atomic operations 60 % of the time, and four times "
@@ -285,17 +277,13 @@ ATOMICS = Rule(
         "{value} of the time"
     ),
     label="Busiest L2 slice",
-    unit="1",
     definition="share of the time in which one slice of the L2 cache works on atomic operations",
-    kind="atomics",
-    vagueness=0,
 )
 
 NARROW_LOADS = Rule(
     name="narrow_loads",
     question="Do threads load one or two bytes at a time?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("narrow_loads_bytes", "narrow_loads_time_frac"),
+    **_of_cause("narrow_loads", unit="bytes"),
     target="16 bytes",
     threshold=(
         "At most two bytes per thread and load while the device memory is below 60 % of its rate, "
@@ -313,8 +301,5 @@ NARROW_LOADS = Rule(
     ),
     title="Each thread of {kernel} loads only {value} at once",
     label="Bytes per load",
-    unit="bytes",
     definition="sectors per load request x 32 bytes / 32 threads",
-    kind="narrow_loads",
-    vagueness=0,
 )

@@ -1,9 +1,16 @@
 """Rules about idle time by its cause."""
 
 import re
+from typing import Any
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import FOR_DATA_LOADING, FOR_MPI, FOR_SYNC, SHOW_GRAPH
+from perfkit.diagnosis.rules.advice import (
+    EXISTING_BUFFERS,
+    FOR_DATA_LOADING,
+    FOR_MPI,
+    FOR_SYNC,
+    SHOW_GRAPH,
+)
 from perfkit.diagnosis.rules.changes import (
     GRAPHS,
     HIDDEN_LOADING,
@@ -12,7 +19,7 @@ from perfkit.diagnosis.rules.changes import (
     NO_WAITS,
 )
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import Fact, Inside, Rule, later, now, soon
+from perfkit.diagnosis.rules.rule import Fact, Inside, Rule, later, now, soon, worth_a_look
 
 SHOW_RANGES = """\
 with torch.cuda.nvtx.range("forward"):
@@ -49,60 +56,61 @@ UNKNOWN = (
     soon("Mark the phases of the program with NVTX ranges", when=~Fact.RANGES),
 )
 
+THRESHOLD = worth_a_look("Idle time")
+ELIMINATED = "perfkit found the cause by elimination: no recorded call or range explains the time"
+
+
+def _of_cause(cause: str, *objections: Objection) -> dict[str, Any]:
+    """Return what the rules about causes of idle time share; warm-up speaks against each."""
+    return {
+        "evidence": (f"idle_{cause}_frac", "idle_frac"),
+        "threshold": THRESHOLD,
+        "objections": (Objection.WARM_UP, *objections),
+        "kind": cause,
+        "causes": (cause,),
+        "moment": longest_gap(cause),
+    }
+
+
 IDLE = Rule(
     name="idle",
     question="Is the GPU idle?",
     needs=("KERNELS",),
     evidence=("idle_frac",),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
+    threshold=THRESHOLD,
     advice=UNKNOWN,
     next="Record the CUDA calls, which show the cause: {nsys}",
-    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
+    indirect=ELIMINATED,
     moment=longest_gap(),
 )
 
 IDLE_DATA_LOADING = Rule(
     name="idle_data_loading",
     question="Does the GPU wait for its data?",
+    **_of_cause("data_loading"),
     needs=("KERNELS", "API_CALLS", "RANGES"),
-    evidence=("idle_data_loading_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=FOR_DATA_LOADING,
     next="Time one batch of the loader alone, and record the loader's processes too: {nsys}",
     reason="the CPU was loading data",
-    objections=(Objection.WARM_UP,),
     change=HIDDEN_LOADING,
-    kind="data_loading",
-    causes=("data_loading",),
-    moment=longest_gap("data_loading"),
 )
 
 IDLE_SYNC = Rule(
     name="idle_sync",
     question="Is the GPU idle because the CPU waited for it before launching more work?",
+    **_of_cause("sync"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_sync_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=FOR_SYNC,
     next="Find the line that waits (step 5 lists the waits): {torch}",
     reason="the CPU waited for the GPU before it launched more work",
-    objections=(Objection.WARM_UP,),
     change=NO_WAITS,
-    kind="sync",
-    causes=("sync",),
-    moment=longest_gap("sync"),
 )
 
 IDLE_MEMORY = Rule(
     name="idle_memory",
     question="Does the GPU wait for calls that allocate or free memory?",
+    **_of_cause("memory"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_memory_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             (
@@ -133,7 +141,7 @@ IDLE_MEMORY = Rule(
             "Allocate buffers once, before the steps, or take them from a pool (cudaMallocAsync)",
             when=~Fact.PYTORCH,
         ),
-        soon("Pass existing output buffers to operators (out=)", when=Fact.PYTORCH),
+        EXISTING_BUFFERS,
         soon("Keep shapes fixed so that the allocator can reuse its blocks"),
         later("Plan the memory of a step so that no step allocates or frees memory"),
     ),
@@ -142,20 +150,14 @@ IDLE_MEMORY = Rule(
         "--cuda-memory-usage=true of nsys"
     ),
     reason="the CPU was allocating or freeing GPU memory",
-    objections=(Objection.WARM_UP,),
     at_best=NO_MEMORY_CALLS,
-    kind="memory",
-    causes=("memory",),
-    moment=longest_gap("memory"),
 )
 
 IDLE_LAUNCH = Rule(
     name="idle_launch",
     question="Does the GPU wait for calls that launch kernels?",
+    **_of_cause("launch"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_launch_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             "Check what fills the launch queue or holds the driver's lock: other threads, a "
@@ -171,20 +173,14 @@ IDLE_LAUNCH = Rule(
         "the CPU's clock and load at the same time"
     ),
     reason="the CPU was inside calls that launch kernels",
-    objections=(Objection.WARM_UP,),
     change=GRAPHS,
-    kind="launch",
-    causes=("launch",),
-    moment=longest_gap("launch"),
 )
 
 IDLE_CUDA_CALL = Rule(
     name="idle_cuda_call",
     question="Does the GPU wait for other CUDA calls of the CPU?",
+    **_of_cause("cuda_call"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_cuda_call_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             "Gather small buffers into one buffer and copy it once (cudaMemcpyAsync)",
@@ -200,29 +196,19 @@ IDLE_CUDA_CALL = Rule(
     ),
     next="Find the call, and check whether it waits inside the driver: {nsys}",
     reason="the CPU was inside other CUDA calls",
-    objections=(Objection.WARM_UP,),
-    kind="cuda_call",
-    causes=("cuda_call",),
-    moment=longest_gap("cuda_call"),
 )
 
 IDLE_MPI = Rule(
     name="idle_mpi",
     question="Does the GPU wait for MPI calls of the CPU?",
+    **_of_cause("mpi"),
     needs=("KERNELS", "API_CALLS", "RANGES"),
-    evidence=("idle_mpi_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
     next=(
         "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} "
         "PROGRAM"
     ),
     reason="the CPU was inside MPI calls",
-    objections=(Objection.WARM_UP,),
-    kind="mpi",
-    causes=("mpi",),
-    moment=longest_gap("mpi"),
 )
 
 IDLE_SYSTEM = Rule(
@@ -230,10 +216,8 @@ IDLE_SYSTEM = Rule(
     question=(
         "Does the GPU wait while the operating system blocks the thread that launches kernels?"
     ),
+    **_of_cause("system"),
     needs=("KERNELS", "API_CALLS", "OS_CALLS"),
-    evidence=("idle_system_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             (
@@ -263,19 +247,13 @@ IDLE_SYSTEM = Rule(
     indirect=(
         "the recording has the call, but not what it waits for: perhaps there was nothing to do"
     ),
-    objections=(Objection.WARM_UP,),
-    kind="system",
-    causes=("system",),
-    moment=longest_gap("system"),
 )
 
 IDLE_HOST_CODE = Rule(
     name="idle_host_code",
     question="Does the GPU wait for CPU code outside CUDA?",
+    **_of_cause("host_code", Objection.PROFILED, Objection.BLOCKED),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_host_code_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             "Record call stacks to see what the launching thread does in these gaps: {callers}",
@@ -323,21 +301,15 @@ IDLE_HOST_CODE = Rule(
     ),
     next="Record what the CPU does in these gaps: {callers}",
     reason="the CPU ran code outside CUDA",
-    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
-    objections=(Objection.WARM_UP, Objection.PROFILED, Objection.BLOCKED),
+    indirect=ELIMINATED,
     at_best=NO_CODE,
-    kind="host_code",
-    causes=("host_code",),
-    moment=longest_gap("host_code"),
 )
 
 IDLE_KERNEL_WAIT = Rule(
     name="idle_kernel_wait",
     question="Do gaps between dependent kernels cost time?",
+    **_of_cause("kernel_wait"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_kernel_wait_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now("Raise the batch_size so that kernels last longer than the gap between them"),
         soon(
@@ -352,20 +324,14 @@ IDLE_KERNEL_WAIT = Rule(
     ),
     next="Run the same steps in a CUDA graph, which shortens these gaps, and compare the two runs",
     reason="kernels that depend on each other follow with gaps",
-    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
-    objections=(Objection.WARM_UP,),
-    kind="kernel_wait",
-    causes=("kernel_wait",),
-    moment=longest_gap("kernel_wait"),
+    indirect=ELIMINATED,
 )
 
 IDLE_OTHER = Rule(
     name="idle_other",
     question="Does the GPU wait for something that was not recorded?",
+    **_of_cause("other"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_other_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             "Find in the timeline what the stream waited for: an event (cudaStreamWaitEvent), "
@@ -378,36 +344,24 @@ IDLE_OTHER = Rule(
     ),
     next="Record what the stream waited for, such as events and other processes: {nsys}",
     reason="the GPU waited for something that was not recorded",
-    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
-    objections=(Objection.WARM_UP,),
-    kind="other",
-    causes=("other",),
-    moment=longest_gap("other"),
+    indirect=ELIMINATED,
 )
 
 IDLE_UNATTRIBUTED = Rule(
     name="idle_unattributed",
     question="Is the GPU idle where no call was recorded?",
+    **_of_cause("unattributed"),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_unattributed_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=UNKNOWN,
     next="Record the missing calls and the nodes of graphs: {nsys}",
-    indirect="perfkit found the cause by elimination: no recorded call or range explains the time",
-    objections=(Objection.WARM_UP,),
-    kind="unattributed",
-    causes=("unattributed",),
-    moment=longest_gap("unattributed"),
+    indirect=ELIMINATED,
 )
 
 IDLE_EDGE = Rule(
     name="idle_edge",
     question="Is the GPU idle at the start or the end of the window?",
+    **_of_cause("edge", Objection.BY_DESIGN),
     needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_edge_frac", "idle_frac"),
-    target="under 10 %",
-    threshold="Idle time: 10 % of the time is worth a look, 30 % is severe (conventions)",
     advice=(
         now(
             (
@@ -427,8 +381,4 @@ IDLE_EDGE = Rule(
         "of this report"
     ),
     indirect="a phase of the program may need fewer GPUs or no GPU",
-    objections=(Objection.WARM_UP, Objection.BY_DESIGN),
-    kind="edge",
-    causes=("edge",),
-    moment=longest_gap("edge"),
 )

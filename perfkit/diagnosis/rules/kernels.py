@@ -3,7 +3,7 @@
 import re
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND
+from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND, ON_TENSOR_CORES
 from perfkit.diagnosis.rules.moments import longest_gap, longest_kernel
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, SlowPath, later, now, soon
 
@@ -235,16 +235,7 @@ TENSOR_CORES = Rule(
     ),
     advice=(
         now("Run under torch.autocast", when=Fact.PYTORCH),
-        now(
-            "Allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))",
-            when=Fact.PYTORCH & Fact.FLOAT32_PRODUCTS & ~Fact.BEFORE_AMPERE,
-        ),
-        now(
-            "Allow TF32 in convolutions (torch.backends.cudnn.allow_tf32 = True)",
-            when=Fact.PYTORCH & Fact.FLOAT32_CONVOLUTIONS & ~Fact.BEFORE_AMPERE,
-        ),
-        now("Call the matrix library in 16 bits or TF32 (cublasSetMathMode)", when=~Fact.PYTORCH),
-        soon("Pad matrix dimensions to multiples of 8, or better of 64"),
+        *ON_TENSOR_CORES,
         soon("Use the channels_last memory format for convolutions"),
         later("Use libraries with matrix kernels for tensor cores"),
     ),

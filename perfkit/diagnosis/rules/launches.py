@@ -4,17 +4,14 @@ from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_LAUNCH, FOR_SYNC
 from perfkit.diagnosis.rules.changes import GRAPHS, NO_WAITS
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import Hides, Rule, now
+from perfkit.diagnosis.rules.rule import Hides, Rule, now, worth_a_look
 
 SYNCHRONISATION = Rule(
     name="synchronisation",
     question="Does the GPU run out of work because the CPU waits for it?",
     needs=("KERNELS", "API_CALLS"),
     evidence=("sync_idle_frac", "wait_idle_frac", "sync_count"),
-    target="under 10 %",
-    threshold=(
-        "Idle time after waits: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
+    threshold=worth_a_look("Idle time after waits"),
     advice=FOR_SYNC,
     next="Remove one wait and record again; step 5 shows the line that waits ({torch})",
     reason="the CPU waited for the GPU before it launched more work",
@@ -49,7 +46,6 @@ SMALL_OPERATORS = Rule(
     question="Are operators too small for the GPU?",
     needs=("KERNELS", "API_CALLS", "OPS"),
     evidence=("launch_pause_frac", "small_op_frac"),
-    target="under 10 %",
     threshold=(
         "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
         "between them: 10 % of the time is worth a look, 30 % is severe (conventions)"
@@ -68,7 +64,6 @@ LAUNCH_OVERHEAD = Rule(
     question="Are kernels too small for the GPU?",
     needs=("KERNELS", "API_CALLS"),
     evidence=("launch_pause_frac", "small_op_frac"),
-    target="under 10 %",
     threshold=(
         "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
         "between them: 10 % of the time is worth a look, 30 % is severe (conventions)"

@@ -1,27 +1,35 @@
 """Rules about what limits the launches that counters measured."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND
 from perfkit.diagnosis.rules.moments import longest_kernel
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon
 
-LATENCY_BOUND = Rule(
-    name="latency_bound",
-    question="Does latency limit the measured kernels?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=(
-        "latency_bound_frac",
-        "roof_share_frac",
-        "main_stall_frac",
-        "achieved_occupancy_frac",
-    ),
-    target="near the roof",
-    threshold=(
+BESIDE = ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac")
+# What the rules about a limit share.
+LIMITING: Mapping[str, Any] = {
+    "needs": ("LAUNCHES", "COUNTERS"),
+    "target": "near the roof",
+    "threshold": (
         "Half of the measured time has this limit (convention). A unit limits a launch from 60 % "
         "of its peak rate on (Nsight Compute, SOLBottleneck); of several the busiest, in the order "
         "tensor pipe, other pipes, load/store, L1, L2, DRAM. No unit is busy and the grid is full: "
         "latency"
     ),
+    "moment": longest_kernel,
+    "notebook": KERNELS,
+    "shortens_kernels": True,
+    "vagueness": 2,
+}
+
+LATENCY_BOUND = Rule(
+    name="latency_bound",
+    question="Does latency limit the measured kernels?",
+    **LIMITING,
+    evidence=("latency_bound_frac", *BESIDE),
     advice=(
         now(
             "Give each launch more work: raise batch_size, or compute several items per block",
@@ -59,46 +67,24 @@ LATENCY_BOUND = Rule(
     ),
     objections=(Objection.OCCUPANCY_EXPLAINS,),
     kind="latency",
-    moment=longest_kernel,
-    notebook=KERNELS,
-    shortens_kernels=True,
-    vagueness=2,
 )
 
 MEMORY_BOUND = Rule(
     name="memory_bound",
     question="Does DRAM limit the measured kernels?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("memory_bound_frac", "roof_share_frac", "main_stall_frac", "achieved_occupancy_frac"),
-    target="near the roof",
-    threshold=(
-        "Half of the measured time has this limit (convention). A unit limits a launch from 60 % "
-        "of its peak rate on (Nsight Compute, SOLBottleneck); of several the busiest, in the order "
-        "tensor pipe, other pipes, load/store, L1, L2, DRAM. No unit is busy and the grid is full: "
-        "latency"
-    ),
+    **LIMITING,
+    evidence=("memory_bound_frac", *BESIDE),
     advice=FOR_MEMORY_BOUND,
     next="Look at the L2 hit rate and the coalescing of the longest kernels (step 4)",
     objections=(Objection.FEW_MEASURED,),
     kind="memory",
-    moment=longest_kernel,
-    notebook=KERNELS,
-    shortens_kernels=True,
-    vagueness=2,
 )
 
 CACHE_BOUND = Rule(
     name="cache_bound",
     question="Do caches, shared memory or the load/store pipe limit the measured kernels?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=("cache_bound_frac", "roof_share_frac", "main_stall_frac", "achieved_occupancy_frac"),
-    target="near the roof",
-    threshold=(
-        "Half of the measured time has this limit (convention). A unit limits a launch from 60 % "
-        "of its peak rate on (Nsight Compute, SOLBottleneck); of several the busiest, in the order "
-        "tensor pipe, other pipes, load/store, L1, L2, DRAM. No unit is busy and the grid is full: "
-        "latency"
-    ),
+    **LIMITING,
+    evidence=("cache_bound_frac", *BESIDE),
     advice=(
         now(
             (
@@ -126,29 +112,13 @@ CACHE_BOUND = Rule(
     ),
     objections=(Objection.FEW_MEASURED,),
     kind="cache",
-    moment=longest_kernel,
-    notebook=KERNELS,
-    shortens_kernels=True,
-    vagueness=2,
 )
 
 COMPUTE_BOUND = Rule(
     name="compute_bound",
     question="Does a pipe of the SMs limit the measured kernels?",
-    needs=("LAUNCHES", "COUNTERS"),
-    evidence=(
-        "compute_bound_frac",
-        "roof_share_frac",
-        "main_stall_frac",
-        "achieved_occupancy_frac",
-    ),
-    target="near the roof",
-    threshold=(
-        "Half of the measured time has this limit (convention). A unit limits a launch from 60 % "
-        "of its peak rate on (Nsight Compute, SOLBottleneck); of several the busiest, in the order "
-        "tensor pipe, other pipes, load/store, L1, L2, DRAM. No unit is busy and the grid is full: "
-        "latency"
-    ),
+    **LIMITING,
+    evidence=("compute_bound_frac", *BESIDE),
     advice=FOR_COMPUTATION,
     next=(
         "Look at the busiest pipe of the longest kernels, and at a roofline of their precision "
@@ -156,10 +126,6 @@ COMPUTE_BOUND = Rule(
     ),
     objections=(Objection.FEW_MEASURED,),
     kind="compute",
-    moment=longest_kernel,
-    notebook=KERNELS,
-    shortens_kernels=True,
-    vagueness=2,
 )
 
 LOW_OCCUPANCY = Rule(

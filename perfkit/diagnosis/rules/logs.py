@@ -1,13 +1,19 @@
 """Rules about logs of the GPUs: utilisation, memory, power, clock, links."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COPIES, FOR_IDLE_BESIDE
 from perfkit.diagnosis.rules.rule import TIMELINE, Fact, Rule, later, now, soon
 
+# What all rules about logs share.
+OF_A_LOG: Mapping[str, Any] = {"needs": ("SAMPLES",), "notebook": TIMELINE}
+
 LOG_UNUSED = Rule(
     name="log_unused",
     question="Is a GPU of the log not used at all?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_unused_frac", "log_used_busy_frac"),
     target="none",
     threshold=(
@@ -18,13 +24,12 @@ LOG_UNUSED = Rule(
     next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
     objections=(Objection.FEW_READINGS,),
     kind="unused",
-    notebook=TIMELINE,
 )
 
 LOG_WAITED_FOR = Rule(
     name="log_waited_for",
     question="Do GPUs wait at full utilisation for one that does nothing?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
     target="none",
     threshold=(
@@ -51,13 +56,12 @@ LOG_WAITED_FOR = Rule(
     indirect="the log shows power and utilisation, but not what the kernels do",
     objections=(Objection.FEW_READINGS,),
     kind="waited_for",
-    notebook=TIMELINE,
 )
 
 LOG_LITTLE_POWER = Rule(
     name="log_little_power",
     question="Do GPUs run kernels all the time and draw little power?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_little_power_frac", "log_waiting_power_frac"),
     target="none",
     threshold=(
@@ -78,13 +82,12 @@ LOG_LITTLE_POWER = Rule(
     indirect="the log shows power and utilisation, but not what the kernels do",
     objections=(Objection.FEW_READINGS,),
     kind="little_power",
-    notebook=TIMELINE,
 )
 
 LOG_CAPPED = Rule(
     name="log_capped",
     question="Does something else than its own limit hold down the power of a GPU?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_capped_frac", "log_capped_power_frac", "log_capped_clock_frac"),
     target="none",
     threshold=(
@@ -107,13 +110,12 @@ LOG_CAPPED = Rule(
     next="Compare the GPUs of the node: nvidia-smi -q -d POWER,PERFORMANCE",
     objections=(Objection.FEW_READINGS,),
     kind="capped",
-    notebook=TIMELINE,
 )
 
 LOG_UTILISATION = Rule(
     name="log_utilisation",
     question="Does a GPU in the log have a low utilisation?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_check_utilisation",),
     target="80 %",
     threshold=(
@@ -134,13 +136,12 @@ LOG_UTILISATION = Rule(
     next="Record a timeline of a few steps: {nsys}",
     objections=(Objection.VIDEO_ENGINE, Objection.FEW_READINGS, Objection.NO_KERNEL),
     kind="utilisation",
-    notebook=TIMELINE,
 )
 
 LOG_MEMORY = Rule(
     name="log_memory",
     question="Is the memory of a GPU nearly full?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_check_memory",),
     target="95 %",
     threshold=(
@@ -161,13 +162,12 @@ LOG_MEMORY = Rule(
     ),
     next="Record a timeline of a few steps: {nsys}",
     kind="memory",
-    notebook=TIMELINE,
 )
 
 LOG_POWER = Rule(
     name="log_power",
     question="Does a GPU draw little power?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_check_power",),
     target="50 %",
     threshold=(
@@ -193,13 +193,12 @@ LOG_POWER = Rule(
     next="Record a timeline of a few steps: {nsys}",
     objections=(Objection.FEW_READINGS, Objection.NO_KERNEL),
     kind="power",
-    notebook=TIMELINE,
 )
 
 LOG_THROTTLING = Rule(
     name="log_throttling",
     question="Did the driver lower a GPU's clock?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_check_throttling", "log_lowered_clock_frac"),
     target="none",
     threshold=(
@@ -229,18 +228,16 @@ LOG_THROTTLING = Rule(
     next="Log clock, power and temperature for an hour: nvidia-smi dmon -s pucvmet -o DT",
     objections=(Objection.CLOCK_KEPT, Objection.FEW_READINGS),
     kind="throttling",
-    notebook=TIMELINE,
 )
 
 LOG_TRAFFIC = Rule(
     name="log_traffic",
     question="Is a link of a GPU full?",
-    needs=("SAMPLES",),
+    **OF_A_LOG,
     evidence=("log_check_traffic",),
     target="80 %",
     threshold="From 80 % of its peak on, a link is full (convention; the checks of step 2)",
     advice=FOR_COPIES,
     next="Record a timeline of a few steps: {nsys}",
     kind="traffic",
-    notebook=TIMELINE,
 )

@@ -60,7 +60,6 @@ CLOCK_LOWERED = Rule(
     question="Did the clock fall while kernels ran?",
     needs=("KERNELS", "SAMPLES"),
     evidence=("clock_low_frac", "clock_ratio", "clock_kernel_ratio"),
-    target="under 10 %",
     threshold=(
         "The clock is 10 % below its highest value for 10 % of the time in which kernels ran. "
         "Losing 10 % of the time to it is worth a look, 30 % is severe (conventions)"

@@ -1,7 +1,8 @@
 """Rules about the network between GPUs: its bandwidth, and the way that data take."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection
 from perfkit.diagnosis.rules.moments import longest_collective
@@ -77,9 +78,13 @@ def _few_cards(_: Selection, known: Known) -> Iterator[Finding]:
     yield tell(NETWORK_CARDS, title, "medium", text, (shared,), Gain(1.0, math.inf, OF_LINKS))
 
 
+# What all rules about the network share.
+OF_A_NETWORK: Mapping[str, Any] = {"moment": longest_collective, "notebook": LINKS}
+
 BUS_BANDWIDTH = Rule(
     name="bus_bandwidth",
     question="Are collectives far below the line rate of the links?",
+    **OF_A_NETWORK,
     needs=("COLLECTIVES",),
     evidence=("baseline_*_ratio", "baseline_*_bytes_per_s"),
     target="above 75 %",
@@ -132,13 +137,12 @@ BUS_BANDWIDTH = Rule(
         "16G -f 2 -g 8"
     ),
     objections=(Objection.STILL_GROWING,),
-    moment=longest_collective,
-    notebook=LINKS,
 )
 
 NETWORK_TCP = Rule(
     name="network_tcp",
     question="Does NCCL use TCP between nodes?",
+    **OF_A_NETWORK,
     needs=("LINKS",),
     evidence=("baseline_tcp_frac",),
     target="0 %",
@@ -160,13 +164,12 @@ NETWORK_TCP = Rule(
         "ibv_devinfo on each node"
     ),
     indirect="the log does not say whether the nodes have cards for InfiniBand or RoCE",
-    moment=longest_collective,
-    notebook=LINKS,
 )
 
 NETWORK_BY_HOST = Rule(
     name="network_by_host",
     question="Do the network cards reach the GPUs only through CPU memory?",
+    **OF_A_NETWORK,
     needs=("LINKS",),
     evidence=("baseline_by_host_frac",),
     target="0 %",
@@ -195,13 +198,12 @@ NETWORK_BY_HOST = Rule(
         "all_reduce_perf -b 1M -e 16G -f 2"
     ),
     indirect="the log shows how the data move, but not how much data",
-    moment=longest_collective,
-    notebook=LINKS,
 )
 
 NETWORK_CARDS = Rule(
     name="network_cards",
     question="Do many GPUs share one network card?",
+    **OF_A_NETWORK,
     needs=("SAMPLES", "LINKS"),
     evidence=("baseline_gpus_per_card_count",),
     target="1 or 2",
@@ -217,6 +219,4 @@ NETWORK_CARDS = Rule(
     ),
     next="List the cards of the node, and the GPUs near to each: ibv_devinfo, nvidia-smi topo -m",
     indirect="the log does not say how many cards the node has",
-    moment=longest_collective,
-    notebook=LINKS,
 )

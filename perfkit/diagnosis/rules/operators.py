@@ -1,9 +1,9 @@
 """Rules about the operators of a framework: their types, shapes, layouts and what they repeat."""
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import SHOW_COMPILE
+from perfkit.diagnosis.rules.advice import EXISTING_BUFFERS, ON_TENSOR_CORES, SHOW_COMPILE
 from perfkit.diagnosis.rules.moments import longest_kernel
-from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon
+from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_ATTENTION = """\
 model = AutoModel.from_pretrained(name, attn_implementation="sdpa")"""
@@ -21,9 +21,7 @@ COMPILATION = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("compilation_frac", "idle_frac"),
     target="0 %",
-    threshold=(
-        "Compiling in steady steps: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
+    threshold=worth_a_look("Compiling in steady steps"),
     advice=(
         now(
             "Mark the sizes that change: torch.compile(model, dynamic=True), or "
@@ -91,7 +89,7 @@ ALLOCATOR_OFF = Rule(
             "Check that no pluggable allocator replaces it "
             "(torch.cuda.memory.change_current_allocator)"
         ),
-        soon("Pass existing output buffers to operators (out=)", when=Fact.PYTORCH),
+        EXISTING_BUFFERS,
     ),
     next=(
         "Print the settings: env | grep MEMORY_CACHING, and record the same steps again without "
@@ -135,7 +133,6 @@ LAYOUT = Rule(
     question="Do kernels take time that only move tensors inside the GPU's memory?",
     needs=("KERNELS", "OPS"),
     evidence=("moving_frac",),
-    target="under 10 %",
     threshold=(
         "Copies, transposes and conversions of layouts by kernels of 10 µs or more, without casts: "
         "10 % of the time is worth a look, 30 % is severe (conventions)"
@@ -187,10 +184,7 @@ CASTS = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("weight_cast_frac",),
     target="one cast in all, in training one per step",
-    threshold=(
-        "Casts of weights by kernels of 10 µs or more: 10 % of the time is worth a look, 30 % is "
-        "severe (conventions)"
-    ),
+    threshold=worth_a_look("Casts of weights by kernels of 10 µs or more"),
     advice=(
         now(
             (
@@ -331,16 +325,7 @@ PRECISION = Rule(
             ),
             when=Fact.PYTORCH & Fact.VOLTA & ~Fact.FLOAT64,
         ),
-        now(
-            "Allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))",
-            when=Fact.PYTORCH & Fact.FLOAT32_PRODUCTS & ~Fact.BEFORE_AMPERE,
-        ),
-        now(
-            "Allow TF32 in convolutions (torch.backends.cudnn.allow_tf32 = True)",
-            when=Fact.PYTORCH & Fact.FLOAT32_CONVOLUTIONS & ~Fact.BEFORE_AMPERE,
-        ),
-        now("Call the matrix library in 16 bits or TF32 (cublasSetMathMode)", when=~Fact.PYTORCH),
-        soon("Pad matrix dimensions to multiples of 8, or better of 64"),
+        *ON_TENSOR_CORES,
         soon("Compare the loss with the loss in float32"),
         later("Train in 8 bits if hardware and accuracy allow it"),
     ),

@@ -15,6 +15,7 @@ from perfkit.diagnosis.rules.changes import Change, Freed
 from perfkit.selection import Selection
 
 IMMEDIATE, MEDIUM_TERM, LONG_TERM = HORIZONS
+WORTH_A_LOOK = "10 % of the time is worth a look, 30 % is severe (conventions)"
 Known = Mapping[str, Figure]
 Find = Callable[[Selection, Known], Iterator[Finding]]
 # Start and duration (ns) of the longest moment of a kind; None where there is none.
@@ -209,7 +210,7 @@ class Rule:
     name: identifies it; question: what it asks, in words.
     needs: tables; "A|B" is either.
     evidence: ids of the figures that it rests on; * stands for any text.
-    target: what the first figure should be.
+    target: what the first figure should be: under a tenth of the time, if nothing is said.
     threshold: from which value on perfkit tells the finding, and who set that value.
     find: yields its finding; None where another module calls `tell`.
     kind, title, label, unit, definition: of a rule that one analysis tells among others: what
@@ -241,10 +242,10 @@ class Rule:
     question: str
     needs: tuple[str, ...]
     evidence: tuple[str, ...]
-    target: str
     threshold: str
     advice: tuple[Step, ...]
     next: str
+    target: str = "under 10 %"
     find: Find | None = None
     kind: str = ""
     title: str = ""
@@ -264,6 +265,11 @@ class Rule:
     vagueness: int | None = None
     is_remainder: bool = False
     hides: Hides = Hides.NEVER
+
+
+def worth_a_look(what: str) -> str:
+    """Return the threshold of a rule about a share of the time."""
+    return f"{what}: {WORTH_A_LOOK}"
 
 
 def tell(

@@ -4,18 +4,21 @@ from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_DATA_LOADING
 from perfkit.diagnosis.rules.changes import HIDDEN_LOADING
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import Fact, Hides, Rule, later, now, soon
+from perfkit.diagnosis.rules.rule import Fact, Hides, Rule, later, now, soon, worth_a_look
 
 SHOW_CHECKPOINT = """\
 from torch.distributed.checkpoint import async_save
 saving = async_save({"model": model.state_dict()}, checkpoint_id=path)"""
+
+STEADY_STEPS = now(
+    "Leave the first steps out of each measurement: choose a window of steady steps with --window"
+)
 
 INPUT = Rule(
     name="input",
     question="Does each step wait for its data?",
     needs=("OPS", "RANGES"),
     evidence=("input_wait_frac",),
-    target="under 10 %",
     threshold=(
         "Waiting for the loader: 10 % of the time is worth a look, 30 % is severe (conventions). "
         "Case 1 of the course's chapter waits for 40 %"
@@ -33,11 +36,7 @@ PREPARATION = Rule(
     question="Is the GPU idle while the CPU prepares data?",
     needs=("KERNELS", "OPS"),
     evidence=("preparing_idle_frac",),
-    target="under 10 %",
-    threshold=(
-        "Idle time while the CPU prepares data: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
-    ),
+    threshold=worth_a_look("Idle time while the CPU prepares data"),
     advice=(
         now("Prepare items in batches instead of one by one"),
         now("Use fast tokenizers and image processors (use_fast=True)"),
@@ -109,10 +108,7 @@ WARM_UP = Rule(
         "of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        now(
-            "Leave the first steps out of each measurement: choose a window of steady steps "
-            "with --window"
-        ),
+        STEADY_STEPS,
         now("Record with torch.profiler.schedule(wait=1, warmup=2, active=6)", when=Fact.PYTORCH),
         soon(
             "Keep the results of compilation and autotuning between runs (TORCHINDUCTOR_CACHE_DIR)",
@@ -186,10 +182,7 @@ START_UP = Rule(
             "Load kernels before the measured part: run a few warm-up steps, or set "
             "CUDA_MODULE_LOADING=EAGER"
         ),
-        now(
-            "Leave the first steps out of each measurement: choose a window of steady steps "
-            "with --window"
-        ),
+        STEADY_STEPS,
     ),
     next="Record a longer run, or steady steps only: --capture-range=cudaProfilerApi",
 )
