@@ -32,7 +32,7 @@ from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.phases import phases
 from perfkit.diagnosis.program import communicates_by, goes_backward, is_on, loads_by_workers
 from perfkit.diagnosis.replayed import uncapturable
-from perfkit.diagnosis.rules.rule import Fact, Step
+from perfkit.diagnosis.rules.rule import Condition, Fact, Step
 from perfkit.diagnosis.speed import CONVERSION, operated, unfused
 from perfkit.diagnosis.timeline import detected
 from perfkit.diagnosis.transfers import to_cpu
@@ -287,13 +287,19 @@ def holds(view: Selection, *, fact: Fact) -> bool:
 
 def advice(view: Selection, steps_of: Iterable[Step]) -> dict[str, tuple[str, ...]]:
     """Return what to do by horizon, without what the run disproves, and with the commands for this run."""
-    sensible = [
-        step
-        for step in steps_of
-        if all(holds(view, fact=fact) for fact in step.only) and not any(holds(view, fact=f) for f in step.unless)
-    ]
-    by_horizon = {h: tuple(commands(view, s.text) for s in sensible if s.horizon == h) for h in HORIZONS}
-    return {horizon: texts for horizon, texts in by_horizon.items() if texts}
+    sensible = [step for step in steps_of if is_true(view, step.when)]
+    by_horizon: dict[str, tuple[str, ...]] = {}
+    for horizon in HORIZONS:
+        texts = tuple(commands(view, step.text) for step in sensible if step.horizon == horizon)
+        if texts:
+            by_horizon[horizon] = texts
+    return by_horizon
+
+
+def is_true(view: Selection, condition: Condition) -> bool:
+    """Tell whether a run shows what must hold, and nothing of what must not."""
+    is_shown = all(holds(view, fact=fact) for fact in condition.holding)
+    return is_shown and not any(holds(view, fact=fact) for fact in condition.absent)
 
 
 def commands(view: Selection, text: str) -> str:

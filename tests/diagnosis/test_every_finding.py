@@ -167,7 +167,7 @@ def test_words_for_every_finding(rule: str) -> None:
     assert all((of.question.endswith("?"), of.needs, of.evidence, of.target, of.next))
     assert set(of.objections) <= set(confidence.CHECKS)
     assert all(hasattr(tables, name) for table in of.needs for name in table.split("|"))
-    assert [step for step in of.advice if not step.only], "advice for programs of every kind"
+    assert [step for step in of.advice if not step.when.holding], "advice for programs of every kind"
 
 
 def test_every_fact_has_its_evidence_and_every_objection_of_a_rule_its_check() -> None:

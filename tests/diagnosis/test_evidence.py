@@ -14,7 +14,7 @@ import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import evidence
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.rules.rule import Fact, Step
+from perfkit.diagnosis.rules.rule import Fact, now
 from perfkit.diagnosis.warming import FIRST_PASS
 
 # Capture, finding, what its advice must not say, and the fact of the recording that disproves it.
@@ -109,8 +109,8 @@ def test_copies_decide_on_pinning_and_merging(memory: str, size: int, present: b
     copied = {"dur_ns": 8 * MS, "bytes": size, "direction": "H2D", "src_memory": memory}
     ran = kernels(*({"start_ns": i * 10 * MS + 8 * MS, "dur_ns": 2 * MS} for i in range(10)))
     chosen = view(kernels=ran, copies=copies(*({"start_ns": i * 10 * MS, **copied} for i in range(10))))
-    merging = Step("immediate", "Merge", only=(Fact.SMALL_COPIES,))
-    pinning = Step("immediate", "Pin", unless=(Fact.PINNED,))
+    merging = now("Merge", when=Fact.SMALL_COPIES)
+    pinning = now("Pin", when=~Fact.PINNED)
     assert ({"immediate": ("Pin",)} if present else {}) == evidence.advice(chosen, (merging, pinning))
     assert present is bool(re.search("pinned|cudaHostAlloc", str(_steps(chosen))) is not None)
 

@@ -1,6 +1,6 @@
 """Steps of advice, and the code that shows them, that rules of several themes give."""
 
-from perfkit.diagnosis.rules.rule import IMMEDIATE, LONG_TERM, MEDIUM_TERM, Fact, Step
+from perfkit.diagnosis.rules.rule import Fact, later, now, soon
 
 SHOW_DATA_LOADER = """\
 loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)
@@ -28,320 +28,279 @@ output = torch.nn.functional.scaled_dot_product_attention(query, key, value)"""
 SHOW_COMPILE = """\
 model = torch.compile(model, mode="reduce-overhead")"""
 FOR_DATA_LOADING = (
-    Step(
-        IMMEDIATE,
-        ("Raise num_workers of the DataLoader to the number of CPU cores per GPU"),
-        only=(Fact.PYTORCH, Fact.DATALOADER),
+    now(
+        "Raise num_workers of the DataLoader to the number of CPU cores per GPU",
+        when=Fact.PYTORCH & Fact.DATALOADER,
         code=SHOW_DATA_LOADER,
     ),
-    Step(
-        IMMEDIATE,
-        ("Set pin_memory=True in the DataLoader and copy with non_blocking=True"),
-        only=(Fact.PYTORCH, Fact.DATALOADER),
-        unless=(Fact.PINNED,),
+    now(
+        "Set pin_memory=True in the DataLoader and copy with non_blocking=True",
+        when=Fact.PYTORCH & Fact.DATALOADER & ~Fact.PINNED,
     ),
-    Step(
-        IMMEDIATE,
-        ("Set persistent_workers=True and prefetch_factor=4 in the DataLoader"),
-        only=(Fact.PYTORCH, Fact.DATALOADER),
+    now(
+        "Set persistent_workers=True and prefetch_factor=4 in the DataLoader",
+        when=Fact.PYTORCH & Fact.DATALOADER,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         (
-            "Load the data in worker processes, such as those of "
-            "torch.utils.data.DataLoader (num_workers, pin_memory=True)"
+            "Load the data in worker processes, such as those of torch.utils.data.DataLoader "
+            "(num_workers, pin_memory=True)"
         ),
-        only=(Fact.PYTORCH,),
-        unless=(Fact.DATALOADER,),
+        when=Fact.PYTORCH & ~Fact.DATALOADER,
     ),
-    Step(
-        IMMEDIATE,
-        ("Read the next batch on another thread while the GPU computes (cudaMemcpyAsync)"),
-        unless=(Fact.PYTORCH,),
+    now(
+        "Read the next batch on another thread while the GPU computes (cudaMemcpyAsync)",
+        when=~Fact.PYTORCH,
         code=SHOW_DOUBLE_BUFFER,
     ),
-    Step(MEDIUM_TERM, "Decode, tokenise or resize the data once and store it ready to use"),
-    Step(MEDIUM_TERM, "Keep the data on local NVMe storage"),
-    Step(LONG_TERM, "Move preprocessing to the GPU, or to a separate service"),
-    Step(LONG_TERM, "Store the data in a format for large sequential reads"),
+    soon("Decode, tokenise or resize the data once and store it ready to use"),
+    soon("Keep the data on local NVMe storage"),
+    later("Move preprocessing to the GPU, or to a separate service"),
+    later("Store the data in a format for large sequential reads"),
 )
 
 FOR_SYNC = (
-    Step(
-        IMMEDIATE,
+    now(
         "Remove .item(), .cpu() and print of GPU values from the step",
-        only=(Fact.PYTORCH,),
+        when=Fact.PYTORCH,
         code=SHOW_LATE_LOG,
     ),
-    Step(IMMEDIATE, "Log only every hundredth step of the loop", only=(Fact.PYTORCH,)),
-    Step(
-        IMMEDIATE,
-        ("Remove waits for the GPU from the loop (cudaDeviceSynchronize, cudaStreamSynchronize)"),
-        unless=(Fact.PYTORCH,),
+    now("Log only every hundredth step of the loop", when=Fact.PYTORCH),
+    now(
+        "Remove waits for the GPU from the loop (cudaDeviceSynchronize, cudaStreamSynchronize)",
+        when=~Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
-        ("Wait for an event (cudaEventSynchronize) only where the CPU needs the result"),
-        unless=(Fact.PYTORCH,),
+    now(
+        "Wait for an event (cudaEventSynchronize) only where the CPU needs the result",
+        when=~Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
-        ("Use pinned memory and asynchronous copies (cudaMemcpyAsync, non_blocking=True)"),
-        unless=(Fact.PINNED,),
+    now(
+        "Use pinned memory and asynchronous copies (cudaMemcpyAsync, non_blocking=True)",
+        when=~Fact.PINNED,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Replace waits for the whole GPU by events between streams (cudaStreamWaitEvent)"),
-    ),
-    Step(
-        LONG_TERM,
-        ("Let the CPU run several steps ahead: make no CPU decision depend on the running step"),
-    ),
+    soon("Replace waits for the whole GPU by events between streams (cudaStreamWaitEvent)"),
+    later("Let the CPU run several steps ahead: make no CPU decision depend on the running step"),
 )
 
 FOR_LAUNCH = (
-    Step(
-        IMMEDIATE,
+    now(
         (
-            "Leave out torch.autograd.set_detect_anomaly(True): it checks each "
-            "gradient for NaN, and waits for the GPU each time"
+            "Leave out torch.autograd.set_detect_anomaly(True): it checks each gradient for NaN, "
+            "and waits for the GPU each time"
         ),
-        only=(Fact.ANOMALY,),
+        when=Fact.ANOMALY,
     ),
-    Step(
-        IMMEDIATE,
-        ("Use a fused optimizer: one kernel in place of several for each parameter (fused=True)"),
-        only=(Fact.OPTIMIZER_LOOP,),
-        unless=(Fact.FUSED_OPTIMIZER,),
+    now(
+        "Use a fused optimizer: one kernel in place of several for each parameter (fused=True)",
+        when=Fact.OPTIMIZER_LOOP & ~Fact.FUSED_OPTIMIZER,
         code=SHOW_FUSED,
     ),
-    Step(
-        IMMEDIATE,
-        ("Remove .item(), .cpu() and copies of pageable memory from inside the step: a graph cannot contain them"),
-        only=(Fact.UNCAPTURABLE,),
+    now(
+        (
+            "Remove .item(), .cpu() and copies of pageable memory from inside the step: a graph "
+            "cannot contain them"
+        ),
+        when=Fact.UNCAPTURABLE,
         code=SHOW_LATE_LOG,
     ),
-    Step(
-        IMMEDIATE,
-        ("Give each launch more work: raise batch_size, or run one kernel over all rows instead of one per row"),
-        only=(Fact.PYTORCH,),
+    now(
+        (
+            "Give each launch more work: raise batch_size, or run one kernel over all rows instead "
+            "of one per row"
+        ),
+        when=Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
-        ("Give each launch more work: run one kernel over all rows instead of one per row"),
-        unless=(Fact.PYTORCH,),
+    now(
+        "Give each launch more work: run one kernel over all rows instead of one per row",
+        when=~Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         "Compile the step with torch.compile(mode='reduce-overhead')",
-        only=(Fact.PYTORCH,),
-        unless=(Fact.GRAPHS,),
+        when=Fact.PYTORCH & ~Fact.GRAPHS,
         code=SHOW_COMPILE,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Capture the step in a CUDA graph (cudaStreamBeginCapture, torch.cuda.graph)"),
-        unless=(Fact.GRAPHS,),
+    soon(
+        "Capture the step in a CUDA graph (cudaStreamBeginCapture, torch.cuda.graph)",
+        when=~Fact.GRAPHS,
         code=SHOW_GRAPH,
     ),
-    Step(
-        MEDIUM_TERM,
+    soon(
         "Use the fused form of the optimizer (fused=True)",
-        only=(Fact.OPTIMIZER,),
-        unless=(Fact.OPTIMIZER_LOOP, Fact.FUSED_OPTIMIZER),
+        when=Fact.OPTIMIZER & ~Fact.OPTIMIZER_LOOP & ~Fact.FUSED_OPTIMIZER,
         code=SHOW_FUSED,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Use fused attention (torch.nn.functional.scaled_dot_product_attention)"),
-        only=(Fact.UNFUSED_ATTENTION,),
+    soon(
+        "Use fused attention (torch.nn.functional.scaled_dot_product_attention)",
+        when=Fact.UNFUSED_ATTENTION,
         code=SHOW_FUSED,
     ),
-    Step(LONG_TERM, "Fuse chains of small kernels into one kernel"),
+    later("Fuse chains of small kernels into one kernel"),
 )
 
 FOR_MPI = (
-    Step(
-        IMMEDIATE,
-        ("Record more work between MPI_Init and MPI_Finalize, and leave start-up and shut-down out of the measurement"),
-        only=(Fact.MPI_SET_UP,),
+    now(
+        (
+            "Record more work between MPI_Init and MPI_Finalize, and leave start-up and shut-down "
+            "out of the measurement"
+        ),
+        when=Fact.MPI_SET_UP,
     ),
-    Step(
-        IMMEDIATE,
-        ("Compare the ranks (a timeline or call paths of each): a rank with less work waits in this call"),
-        unless=(Fact.MPI_SET_UP,),
+    now(
+        (
+            "Compare the ranks (a timeline or call paths of each): a rank with less work waits in "
+            "this call"
+        ),
+        when=~Fact.MPI_SET_UP,
     ),
-    Step(
-        IMMEDIATE,
-        ("Bind each rank to cores near the network adapter (--cpu-bind of srun, --map-by of mpirun)"),
-        unless=(Fact.MPI_SET_UP,),
+    now(
+        "Bind each rank to cores near the network adapter (--cpu-bind of srun, --map-by of mpirun)",
+        when=~Fact.MPI_SET_UP,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Start the exchange early and compute before MPI_Wait (MPI_Isend, MPI_Irecv, MPI_Iallreduce)"),
-        unless=(Fact.MPI_SET_UP, Fact.MPI_WAITS),
+    soon(
+        (
+            "Start the exchange early and compute before MPI_Wait (MPI_Isend, MPI_Irecv, "
+            "MPI_Iallreduce)"
+        ),
+        when=~Fact.MPI_SET_UP & ~Fact.MPI_WAITS,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Move more computation between the start of the exchange and MPI_Wait"),
-        only=(Fact.MPI_WAITS,),
+    soon(
+        "Move more computation between the start of the exchange and MPI_Wait", when=Fact.MPI_WAITS
     ),
-    Step(
-        MEDIUM_TERM,
-        "Merge small messages, and call collectives less often",
-        unless=(Fact.MPI_SET_UP,),
-    ),
+    soon("Merge small messages, and call collectives less often", when=~Fact.MPI_SET_UP),
 )
 
 FOR_COPIES = (
-    Step(
-        IMMEDIATE,
-        ("Allocate pinned CPU memory (pin_memory=True), and copy with non_blocking=True"),
-        only=(Fact.PYTORCH,),
-        unless=(Fact.PINNED,),
+    now(
+        "Allocate pinned CPU memory (pin_memory=True), and copy with non_blocking=True",
+        when=Fact.PYTORCH & ~Fact.PINNED,
     ),
-    Step(
-        IMMEDIATE,
-        ("Keep data on the GPU between the loops: put them in a data region (acc data copyin, copyout)"),
-        only=(Fact.OPENACC,),
+    now(
+        (
+            "Keep data on the GPU between the loops: put them in a data region (acc data copyin, "
+            "copyout)"
+        ),
+        when=Fact.OPENACC,
     ),
-    Step(
-        IMMEDIATE,
-        ("Keep data on the GPU between the loops: put them in a data region (omp target data map)"),
-        only=(Fact.OPENMP,),
+    now(
+        "Keep data on the GPU between the loops: put them in a data region (omp target data map)",
+        when=Fact.OPENMP,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         "Allocate pinned CPU memory (cudaHostAlloc)",
-        unless=(Fact.PINNED, Fact.PYTORCH, Fact.OPENACC, Fact.OPENMP),
+        when=~Fact.PINNED & ~Fact.PYTORCH & ~Fact.OPENACC & ~Fact.OPENMP,
     ),
-    Step(
-        IMMEDIATE,
-        ("Copy on a separate stream with cudaMemcpyAsync (non_blocking=True in PyTorch)"),
-        only=(Fact.PYTORCH,),
+    now(
+        "Copy on a separate stream with cudaMemcpyAsync (non_blocking=True in PyTorch)",
+        when=Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         "Copy on a separate stream with cudaMemcpyAsync",
-        unless=(Fact.PYTORCH, Fact.OPENACC, Fact.OPENMP),
+        when=~Fact.PYTORCH & ~Fact.OPENACC & ~Fact.OPENMP,
     ),
-    Step(IMMEDIATE, "Merge small copies into one large copy", only=(Fact.SMALL_COPIES,)),
-    Step(MEDIUM_TERM, "Copy the next part while the GPU computes this one", unless=(Fact.TO_CPU,)),
-    Step(
-        MEDIUM_TERM,
-        "Copy the results of one step while the GPU computes the next step",
-        only=(Fact.TO_CPU,),
-    ),
-    Step(LONG_TERM, "Keep reused data on the GPU"),
+    now("Merge small copies into one large copy", when=Fact.SMALL_COPIES),
+    soon("Copy the next part while the GPU computes this one", when=~Fact.TO_CPU),
+    soon("Copy the results of one step while the GPU computes the next step", when=Fact.TO_CPU),
+    later("Keep reused data on the GPU"),
 )
 
 FOR_COMPUTATION = (
-    Step(
-        IMMEDIATE,
-        ("Call torch.topk in place of a sort where only the largest values are needed"),
-        only=(Fact.SORTS,),
+    now(
+        "Call torch.topk in place of a sort where only the largest values are needed",
+        when=Fact.SORTS,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         (
-            "Let the embedding have sparse gradients (sparse=True, "
-            "torch.optim.SparseAdam): a dense gradient is as large as the "
-            "table, and the optimizer updates all of it"
+            "Let the embedding have sparse gradients (sparse=True, torch.optim.SparseAdam): a "
+            "dense gradient is as large as the table, and the optimizer updates all of it"
         ),
-        only=(Fact.EMBEDDING_GRADIENT,),
+        when=Fact.EMBEDDING_GRADIENT,
     ),
-    Step(IMMEDIATE, "Measure the longest kernels: {ncu}", unless=(Fact.COUNTERS,)),
-    Step(
-        IMMEDIATE,
-        ("Open step 4: it shows what limits the longest kernels (call_roofline)"),
-        only=(Fact.COUNTERS,),
+    now("Measure the longest kernels: {ncu}", when=~Fact.COUNTERS),
+    now(
+        "Open step 4: it shows what limits the longest kernels (call_roofline)", when=Fact.COUNTERS
     ),
-    Step(
-        MEDIUM_TERM,
+    soon(
         (
-            "Run the model under mixed precision (torch.autocast): tensor "
-            "cores compute faster in 16 bits than in float32 or TF32"
+            "Run the model under mixed precision (torch.autocast): tensor cores compute faster in "
+            "16 bits than in float32 or TF32"
         ),
-        only=(Fact.PYTORCH, Fact.TENSOR_CORES),
-        unless=(Fact.REDUCED, Fact.NO_MATRIX),
+        when=Fact.PYTORCH & Fact.TENSOR_CORES & ~Fact.REDUCED & ~Fact.NO_MATRIX,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Compute matrix products on tensor cores in 16 bits or TF32, as cuBLAS does (cublasSetMathMode)"),
-        only=(Fact.TENSOR_CORES, Fact.MATRIX),
-        unless=(Fact.REDUCED, Fact.PYTORCH),
+    soon(
+        (
+            "Compute matrix products on tensor cores in 16 bits or TF32, as cuBLAS does "
+            "(cublasSetMathMode)"
+        ),
+        when=Fact.TENSOR_CORES & Fact.MATRIX & ~Fact.REDUCED & ~Fact.PYTORCH,
     ),
-    Step(
-        MEDIUM_TERM,
+    soon(
         "Fuse chains of elementwise operations (torch.compile)",
-        only=(Fact.PYTORCH, Fact.ELEMENTWISE),
-        unless=(Fact.COMPILED,),
+        when=Fact.PYTORCH & Fact.ELEMENTWISE & ~Fact.COMPILED,
     ),
-    Step(
-        LONG_TERM,
-        ("Change the algorithm or the model if the longest kernel is already near its roof"),
-    ),
+    later("Change the algorithm or the model if the longest kernel is already near its roof"),
 )
 
 FOR_IDLE_BESIDE = (
-    Step(
-        IMMEDIATE,
-        ("Check which GPUs the program uses (CUDA_VISIBLE_DEVICES), and whether the idle GPU should work"),
+    now(
+        "Check which GPUs the program uses (CUDA_VISIBLE_DEVICES), and whether the idle GPU "
+        "should work"
     ),
-    Step(
-        IMMEDIATE,
-        ("Divide the batch over all GPUs (torch.nn.parallel.DistributedDataParallel)"),
-        only=(Fact.PYTORCH,),
+    now(
+        "Divide the batch over all GPUs (torch.nn.parallel.DistributedDataParallel)",
+        when=Fact.PYTORCH,
     ),
-    Step(MEDIUM_TERM, "Release unused GPUs of the job"),
+    soon("Release unused GPUs of the job"),
 )
 
 FOR_MEMORY_BOUND = (
-    Step(IMMEDIATE, "Record which level of the memory limits: {ncu}", unless=(Fact.DRAM_LIMITS,)),
-    Step(
-        IMMEDIATE,
-        ("Read and write each value once: fuse elementwise operations (torch.compile)"),
-        only=(Fact.PYTORCH, Fact.DRAM_LIMITS),
-        unless=(Fact.COMPILED,),
+    now("Record which level of the memory limits: {ncu}", when=~Fact.DRAM_LIMITS),
+    now(
+        "Read and write each value once: fuse elementwise operations (torch.compile)",
+        when=Fact.PYTORCH & Fact.DRAM_LIMITS & ~Fact.COMPILED,
     ),
-    Step(
-        IMMEDIATE,
-        ("Read and write each value once: fuse kernels that pass arrays to each other"),
-        only=(Fact.DRAM_LIMITS,),
-        unless=(Fact.PYTORCH,),
+    now(
+        "Read and write each value once: fuse kernels that pass arrays to each other",
+        when=Fact.DRAM_LIMITS & ~Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         "Use 16-bit types if accuracy allows it (torch.autocast)",
-        only=(Fact.PYTORCH, Fact.DRAM_LIMITS),
-        unless=(Fact.REDUCED,),
+        when=Fact.PYTORCH & Fact.DRAM_LIMITS & ~Fact.REDUCED,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         "Use 16-bit types if accuracy allows it",
-        only=(Fact.DRAM_LIMITS,),
-        unless=(Fact.REDUCED, Fact.PYTORCH),
+        when=Fact.DRAM_LIMITS & ~Fact.REDUCED & ~Fact.PYTORCH,
     ),
-    Step(
-        IMMEDIATE,
+    now(
         (
-            "Serve more requests at a time (of text with continuous batching, "
-            "as vLLM does): they share one read of the weights"
+            "Serve more requests at a time (of text with continuous batching, as vLLM does): they "
+            "share one read of the weights"
         ),
-        only=(Fact.INFERENCE,),
-        unless=(Fact.NO_MATRIX,),
+        when=Fact.INFERENCE & ~Fact.NO_MATRIX,
     ),
-    Step(
-        MEDIUM_TERM,
-        ("Store the weights in 8 or 4 bits (FP8, INT8, INT4), and check the accuracy"),
-        only=(Fact.INFERENCE,),
-        unless=(Fact.NO_MATRIX,),
+    soon(
+        "Store the weights in 8 or 4 bits (FP8, INT8, INT4), and check the accuracy",
+        when=Fact.INFERENCE & ~Fact.NO_MATRIX,
     ),
-    Step(
-        MEDIUM_TERM,
-        "Coalesce accesses and use vector loads (float4)",
-        unless=(Fact.LIBRARY_KERNELS,),
+    soon("Coalesce accesses and use vector loads (float4)", when=~Fact.LIBRARY_KERNELS),
+    soon("Keep reused data in __shared__ memory", when=~Fact.LIBRARY_KERNELS),
+    later("Change the algorithm so that it computes more per byte: tiling, recomputation"),
+)
+
+ON_TENSOR_CORES = (
+    now(
+        "Allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))",
+        when=Fact.PYTORCH & Fact.FLOAT32_PRODUCTS & ~Fact.BEFORE_AMPERE,
     ),
-    Step(MEDIUM_TERM, "Keep reused data in __shared__ memory", unless=(Fact.LIBRARY_KERNELS,)),
-    Step(LONG_TERM, ("Change the algorithm so that it computes more per byte: tiling, recomputation")),
+    now(
+        "Allow TF32 in convolutions (torch.backends.cudnn.allow_tf32 = True)",
+        when=Fact.PYTORCH & Fact.FLOAT32_CONVOLUTIONS & ~Fact.BEFORE_AMPERE,
+    ),
+    now("Call the matrix library in 16 bits or TF32 (cublasSetMathMode)", when=~Fact.PYTORCH),
+    soon("Pad matrix dimensions to multiples of 8, or better of 64"),
+)
+
+EXISTING_BUFFERS = soon("Pass existing output buffers to operators (out=)", when=Fact.PYTORCH)
+BALANCED_EXPERTS = now(
+    ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
+    when=Fact.ALL_TO_ALL,
 )

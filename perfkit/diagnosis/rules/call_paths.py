@@ -1,87 +1,88 @@
 """Rules about call paths: where the CPU and the GPU spend their time."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_COPIES, FOR_LAUNCH, FOR_MPI
-from perfkit.diagnosis.rules.rule import (
-    CALLS,
-    IMMEDIATE,
-    KERNELS,
-    LONG_TERM,
-    MEDIUM_TERM,
-    Fact,
-    Rule,
-    Step,
-)
+from perfkit.diagnosis.rules.rule import CALLS, KERNELS, Fact, Rule, later, now, soon
+
+# What nearly all rules about call paths share.
+OF_CALL_PATHS: Mapping[str, Any] = {"needs": ("CALLTREE", "CALL_METRICS"), "notebook": CALLS}
 
 PATHS_GPU_IDLE = Rule(
     name="paths_gpu_idle",
     question="Does the GPU work for only a small part of the run?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_gpu_busy_frac", "paths_operation_ns", "paths_wall_ns"),
     target="above 70 %",
     threshold="A GPU that works for under 70 % of the wall time is severe (convention)",
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Find the CPU code that takes the time (step 3, call_paths), and move it out of the loop"),
-            only=(Fact.CPU_PATHS,),
+        now(
+            (
+                "Find the CPU code that takes the time (step 3, call_paths), and move it out of "
+                "the loop"
+            ),
+            when=Fact.CPU_PATHS,
         ),
-        Step(
-            IMMEDIATE,
-            ("Record what the CPU does while the GPU has no work: hpcrun -e CPUTIME -e gpu=nvidia PROGRAM"),
-            unless=(Fact.CPU_PATHS, Fact.AMD),
+        now(
+            (
+                "Record what the CPU does while the GPU has no work: hpcrun -e CPUTIME -e "
+                "gpu=nvidia PROGRAM"
+            ),
+            when=~Fact.CPU_PATHS & ~Fact.AMD,
         ),
-        Step(
-            IMMEDIATE,
-            ("Record what the CPU does while the GPU has no work: hpcrun -e CPUTIME -e gpu=rocm PROGRAM"),
-            only=(Fact.AMD,),
-            unless=(Fact.CPU_PATHS,),
+        now(
+            (
+                "Record what the CPU does while the GPU has no work: hpcrun -e CPUTIME -e gpu=rocm "
+                "PROGRAM"
+            ),
+            when=Fact.AMD & ~Fact.CPU_PATHS,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Overlap the CPU's work with the GPU's: copy asynchronously, and queue several steps"),
-        ),
-        Step(MEDIUM_TERM, "Give the GPU more work per step: raise batch_size", only=(Fact.PYTORCH,)),
-        Step(LONG_TERM, "Use a smaller GPU for this job, or share one between jobs"),
+        soon("Overlap the CPU's work with the GPU's: copy asynchronously, and queue several steps"),
+        soon("Give the GPU more work per step: raise batch_size", when=Fact.PYTORCH),
+        later("Use a smaller GPU for this job, or share one between jobs"),
     ),
     next="Record when the GPU is idle: {nsys}",
     objections=(Objection.FEW_OPERATIONS,),
-    notebook=CALLS,
 )
 
 PATHS_COPIES = Rule(
     name="paths_copies",
     question="Do copies take a large part of the GPU's time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_copy_frac", "paths_copy_*", "paths_h2d_bytes"),
-    target="under 10 %",
     threshold="10 % of the GPU's time is worth a look, 30 % is severe (conventions)",
     advice=FOR_COPIES,
     next="Record when the copies run, and what runs at the same time: {nsys}",
-    notebook=CALLS,
 )
 
 PATHS_ALLOCATION = Rule(
     name="paths_allocation",
     question="Do memory allocations take a large part of the GPU's time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_allocation_frac", "paths_allocation_*", "paths_operation_ns"),
-    target="under 10 %",
-    threshold=("10 % of the time of all GPU operations is worth a look, 30 % is severe (conventions)"),
-    advice=(
-        Step(
-            IMMEDIATE,
-            ("Allocate buffers once before the loop, or take them from a pool (cudaMallocAsync, hipMallocAsync)"),
-        ),
-        Step(
-            IMMEDIATE,
-            ("Keep shapes fixed so that PyTorch's allocator can reuse its blocks (PYTORCH_CUDA_ALLOC_CONF)"),
-            only=(Fact.PYTORCH,),
-        ),
-        Step(MEDIUM_TERM, "Free buffers after the loop: cudaFree and hipFree wait for the GPU"),
+    threshold=(
+        "10 % of the time of all GPU operations is worth a look, 30 % is severe (conventions)"
     ),
-    next=("Find the call path that allocates (metric GMEM in call_paths of step 3), and record when: {nsys}"),
-    notebook=CALLS,
+    advice=(
+        now(
+            "Allocate buffers once before the loop, or take them from a pool (cudaMallocAsync, "
+            "hipMallocAsync)"
+        ),
+        now(
+            (
+                "Keep shapes fixed so that PyTorch's allocator can reuse its blocks "
+                "(PYTORCH_CUDA_ALLOC_CONF)"
+            ),
+            when=Fact.PYTORCH,
+        ),
+        soon("Free buffers after the loop: cudaFree and hipFree wait for the GPU"),
+    ),
+    next=(
+        "Find the call path that allocates (metric GMEM in call_paths of step 3), and record when: "
+        "{nsys}"
+    ),
 )
 
 PATHS_STALL = Rule(
@@ -92,12 +93,8 @@ PATHS_STALL = Rule(
     target="under 30 %",
     threshold="30 % of the stall samples (convention)",
     advice=(
-        Step(
-            MEDIUM_TERM,
-            "Measure the kernels with the most stall samples: {ncu}",
-            unless=(Fact.COUNTERS,),
-        ),
-        Step(LONG_TERM, "Change the algorithm or the data layout of these kernels"),
+        soon("Measure the kernels with the most stall samples: {ncu}", when=~Fact.COUNTERS),
+        later("Change the algorithm or the data layout of these kernels"),
     ),
     next="Measure the counters of these kernels: {ncu}",
     indirect="a share of samples is not a share of time",
@@ -108,88 +105,86 @@ PATHS_STALL = Rule(
 PATHS_LAUNCHES = Rule(
     name="paths_launches",
     question="Do kernels run no longer than their launch takes?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_kernel_mean_ns", "paths_launch_*"),
     target="longer kernels",
-    threshold=("The average kernel runs under 10 µs, and one launch costs 5 to 10 µs (chapter)"),
+    threshold="The average kernel runs under 10 µs, and one launch costs 5 to 10 µs (chapter)",
     advice=FOR_LAUNCH,
     next="Record whether the GPU waits for the launches: {nsys}",
     indirect="the recording counts launches, but does not time them",
     objections=(Objection.BUSY,),
-    notebook=CALLS,
 )
 
 PATHS_BARRIERS = Rule(
     name="paths_barriers",
     question="Do threads of OpenMP wait for one another?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_barrier_frac", "paths_host_ns", "paths_asleep_frac"),
     target="under 5 %",
-    threshold=("5 % of all threads' time in barriers of OpenMP; 10 % is worth a look, 30 % is severe (conventions)"),
-    advice=(
-        Step(
-            IMMEDIATE,
-            ("Divide the iterations of the region evenly: schedule(dynamic) or schedule(guided) on its loop"),
-        ),
-        Step(
-            IMMEDIATE,
-            ("Bind the threads to cores (OMP_PROC_BIND=close, OMP_PLACES=cores), and use no more threads than cores"),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Merge neighbouring regions, and drop barriers that nothing needs (nowait)"),
-        ),
+    threshold=(
+        "5 % of all threads' time in barriers of OpenMP; 10 % is worth a look, 30 % is severe "
+        "(conventions)"
     ),
-    next=("Compare the threads of the region (step 3), and record a trace of them: hpcrun -e CPUTIME -t PROGRAM"),
+    advice=(
+        now(
+            "Divide the iterations of the region evenly: schedule(dynamic) or schedule(guided) "
+            "on its loop"
+        ),
+        now(
+            "Bind the threads to cores (OMP_PROC_BIND=close, OMP_PLACES=cores), and use no "
+            "more threads than cores"
+        ),
+        soon("Merge neighbouring regions, and drop barriers that nothing needs (nowait)"),
+    ),
+    next=(
+        "Compare the threads of the region (step 3), and record a trace of them: hpcrun -e CPUTIME "
+        "-t PROGRAM"
+    ),
     indirect="the times are sums over threads",
-    notebook=CALLS,
 )
 
 PATHS_HOST = Rule(
     name="paths_host",
     question="In which function does the CPU spend its time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_host_frac", "paths_procedure_frac", "paths_host_ns"),
     target="less",
     threshold=(
-        "On each level of the call path, half of the caller's CPU time. 30 % of "
-        "all CPU time is worth a look (conventions)"
+        "On each level of the call path, half of the caller's CPU time. 30 % of all CPU time is "
+        "worth a look (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Open step 3 at this function (call_paths), and move work that is needed only once to before the loop"),
+        now(
+            "Open step 3 at this function (call_paths), and move work that is needed only once "
+            "to before the loop"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Do this work once and keep its result (functools.cache), or move it to another thread"),
-            only=(Fact.PYTHON,),
+        soon(
+            "Do this work once and keep its result (functools.cache), or move it to another thread",
+            when=Fact.PYTHON,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Divide this work over more threads (#pragma omp parallel for), or move it to the GPU"),
-            unless=(Fact.PYTHON, Fact.MPI),
+        soon(
+            "Divide this work over more threads (#pragma omp parallel for), or move it to the GPU",
+            when=~Fact.PYTHON & ~Fact.MPI,
         ),
-        Step(
-            LONG_TERM,
-            "Replace this function by a compiled or vectorised implementation",
-            unless=(Fact.MPI,),
-        ),
+        later("Replace this function by a compiled or vectorised implementation", when=~Fact.MPI),
     ),
     next="Record when it happens: {nsys}",
     indirect="a share of samples is not a share of time",
-    notebook=CALLS,
 )
 
 MPI_TIME = Rule(
     name="mpi_time",
     question="Do MPI calls take a large part of the CPU's time?",
-    needs=("CALLTREE", "CALL_METRICS"),
+    **OF_CALL_PATHS,
     evidence=("paths_mpi_frac", "paths_mpi_call_frac", "paths_host_ns"),
-    target="under 10 %",
     threshold="CPU time in MPI calls: 10 % is worth a look, 30 % is severe (conventions)",
     advice=FOR_MPI,
-    next=("Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} PROGRAM"),
-    indirect=("a waiting call takes CPU time like a sending call, and the recording does not tell them apart"),
-    notebook=CALLS,
+    next=(
+        "Record which rank waits for which: nsys profile --trace=mpi,cuda,nvtx -o report.%q{RANK} "
+        "PROGRAM"
+    ),
+    indirect=(
+        "a waiting call takes CPU time like a sending call, and the recording does not tell them "
+        "apart"
+    ),
 )

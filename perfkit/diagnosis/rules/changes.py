@@ -51,9 +51,13 @@ GRAPHS = Change(
     claimed=("launch", "host_code", "kernel_wait"),
 )
 # What the CPU does after a copy stays.
-OVERLAPPED_COPIES = Change("copies overlapped with kernels", whatif.Copies("overlapped"), freed=OTHERS)
+OVERLAPPED_COPIES = Change(
+    "copies overlapped with kernels", whatif.Copies("overlapped"), freed=OTHERS
+)
 # Copies that are pinned or merged are faster too, which no replay knows.
-FASTER_COPIES = Change("copies overlapped with kernels", whatif.Copies("overlapped"), freed=OTHERS, is_partial=True)
+FASTER_COPIES = Change(
+    "copies overlapped with kernels", whatif.Copies("overlapped"), freed=OTHERS, is_partial=True
+)
 OVERLAPPED_COMMUNICATION = Change(
     "communication overlapped with computation", whatif.Communication(), claimed=("collective",)
 )

@@ -4,114 +4,90 @@ from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_IDLE_BESIDE
 from perfkit.diagnosis.rules.changes import OVERLAPPED_COMMUNICATION
 from perfkit.diagnosis.rules.moments import longest_collective
-from perfkit.diagnosis.rules.rule import (
-    IMMEDIATE,
-    LINKS,
-    LONG_TERM,
-    MEDIUM_TERM,
-    TIMELINE,
-    Fact,
-    Rule,
-    Step,
-)
+from perfkit.diagnosis.rules.rule import LINKS, TIMELINE, Fact, Rule, later, now, soon
 
 SHOW_BUCKETS = """\
 model = DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)"""
 
 EXPOSED_COMMUNICATION = Rule(
     name="exposed_communication",
-    question=("Does the GPU communicate while no compute kernel runs (exposed communication)?"),
+    question="Does the GPU communicate while no compute kernel runs (exposed communication)?",
     needs=("KERNELS",),
     evidence=("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s"),
     target="under 20 %",
     threshold=(
-        "The guide's target is under 20 to 30 % of a step. Exposed communication: "
-        "10 % of the time is worth a look, 30 % is severe (conventions)"
+        "The guide's target is under 20 to 30 % of a step. Exposed communication: 10 % of the time "
+        "is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Check that gradient buckets start while the backward pass runs (bucket_cap_mb of DDP)"),
-            only=(Fact.REDUCES, Fact.BACKWARD),
+        now(
+            "Check that gradient buckets start while the backward pass runs (bucket_cap_mb of DDP)",
+            when=Fact.REDUCES & Fact.BACKWARD,
             code=SHOW_BUCKETS,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Shorten a small AllReduce: use a one-shot all-reduce (custom "
-                "all-reduce of vLLM and TensorRT-LLM), and launch the step as a "
-                "CUDA graph"
+                "Shorten a small AllReduce: use a one-shot all-reduce (custom all-reduce of vLLM "
+                "and TensorRT-LLM), and launch the step as a CUDA graph"
             ),
-            only=(Fact.REDUCES,),
-            unless=(Fact.BACKWARD,),
+            when=Fact.REDUCES & ~Fact.BACKWARD,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
                 "Prefetch the parameters of the next layer while this one computes "
-                "(forward_prefetch and backward_prefetch of FSDP, "
-                "stage3_prefetch_bucket_size of DeepSpeed)"
+                "(forward_prefetch and backward_prefetch of FSDP, stage3_prefetch_bucket_size of "
+                "DeepSpeed)"
             ),
-            only=(Fact.GATHERS,),
+            when=Fact.GATHERS,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Between the stages of a pipeline, run more micro-batches or an "
-                "interleaved schedule (1F1B), and balance the stages by their "
-                "measured time"
+                "Between the stages of a pipeline, run more micro-batches or an interleaved "
+                "schedule (1F1B), and balance the stages by their measured time"
             ),
-            only=(Fact.SENDS,),
+            when=Fact.SENDS,
         ),
-        Step(
-            IMMEDIATE,
-            ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
-            only=(Fact.ALL_TO_ALL,),
+        now(
+            (
+                "Balance the load of the experts (capacity factor, auxiliary loss, copies of busy "
+                "experts)"
+            ),
+            when=Fact.ALL_TO_ALL,
         ),
-        Step(
-            IMMEDIATE,
-            ("Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile"),
+        now(
+            "Start each exchange as soon as its data are ready, on a stream of its own, and "
+            "compute meanwhile"
         ),
-        Step(
-            MEDIUM_TERM,
+        soon(
             "Exchange gradients in bfloat16 instead of float32",
-            only=(Fact.REDUCES, Fact.BACKWARD),
-            unless=(Fact.REDUCED,),
+            when=Fact.REDUCES & Fact.BACKWARD & ~Fact.REDUCED,
         ),
-        Step(
-            MEDIUM_TERM,
-            "Accumulate gradients over several micro-batches",
-            only=(Fact.REDUCES, Fact.BACKWARD),
+        soon("Accumulate gradients over several micro-batches", when=Fact.REDUCES & Fact.BACKWARD),
+        soon(
+            "Compress the gradients (powerSGD_hook of DDP), and check that the loss still falls",
+            when=Fact.PYTORCH & Fact.REDUCES & Fact.BACKWARD,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Compress the gradients (powerSGD_hook of DDP), and check that the loss still falls"),
-            only=(Fact.PYTORCH, Fact.REDUCES, Fact.BACKWARD),
-        ),
-        Step(
-            MEDIUM_TERM,
+        soon(
             (
-                "Keep parameters on each GPU between the forward and the backward "
-                "pass (reshard_after_forward=False of FSDP), if memory allows it"
+                "Keep parameters on each GPU between the forward and the backward pass "
+                "(reshard_after_forward=False of FSDP), if memory allows it"
             ),
-            only=(Fact.GATHERS, Fact.BACKWARD),
+            when=Fact.GATHERS & Fact.BACKWARD,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Split the batch in two halves, so that one computes while the other is exchanged"),
-            only=(Fact.ALL_TO_ALL,),
+        soon(
+            "Split the batch in two halves, so that one computes while the other is exchanged",
+            when=Fact.ALL_TO_ALL,
         ),
-        Step(LONG_TERM, ("Choose the parallel layout so that large exchanges stay inside a node")),
-        Step(
-            LONG_TERM,
+        later("Choose the parallel layout so that large exchanges stay inside a node"),
+        later(
             (
-                "Split the model into pipeline stages, which exchange activations "
-                "only, instead of more data-parallel ranks"
+                "Split the model into pipeline stages, which exchange activations only, instead of "
+                "more data-parallel ranks"
             ),
-            only=(Fact.REDUCES, Fact.BACKWARD),
+            when=Fact.REDUCES & Fact.BACKWARD,
         ),
     ),
-    next=("Run nccl-tests on the same nodes to measure the bandwidth that the links reach (step 1)"),
+    next="Run nccl-tests on the same nodes to measure the bandwidth that the links reach (step 1)",
     objections=(Objection.UNEVEN,),
     change=OVERLAPPED_COMMUNICATION,
     moment=longest_collective,
@@ -125,28 +101,24 @@ SLOW_GPU = Rule(
     evidence=("slow_gpu_ratio", "slow_gpu_lost_frac"),
     target="1 on every GPU",
     threshold=(
-        "The same kernels run 10 % longer on one GPU and fill at least half of its "
-        "computing time. Losing 10 % of the time to it is worth a look, 30 % is "
-        "severe (conventions)"
+        "The same kernels run 10 % longer on one GPU and fill at least half of its computing time. "
+        "Losing 10 % of the time to it is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Compare the GPUs' clocks, temperature and links (nvidia-smi dmon -s pucvmet, nvidia-smi topo -m)"),
+        now(
+            "Compare the GPUs' clocks, temperature and links (nvidia-smi dmon -s pucvmet, "
+            "nvidia-smi topo -m)"
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Run the same kernel on each GPU alone: if one GPU stays slower, "
-                "remove it from the job (nvidia-smi -q -d CLOCK)"
-            ),
+        now(
+            "Run the same kernel on each GPU alone: if one GPU stays slower, remove it from "
+            "the job (nvidia-smi -q -d CLOCK)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Give each GPU the same amount of work, or an amount in proportion to its speed"),
-        ),
+        soon("Give each GPU the same amount of work, or an amount in proportion to its speed"),
     ),
-    next=("Record the clocks, power and temperature of each GPU while the program runs: nvidia-smi dmon -s pucvmet"),
+    next=(
+        "Record the clocks, power and temperature of each GPU while the program runs: nvidia-smi "
+        "dmon -s pucvmet"
+    ),
     objections=(Objection.UNLIKE,),
     shortens_kernels=True,
 )
@@ -156,32 +128,28 @@ LATE_GPU = Rule(
     question="Does one GPU arrive late at the collectives?",
     needs=("KERNELS",),
     evidence=("late_gpu_frac", "late_gpu_idle_frac"),
-    target="under 10 %",
     threshold=(
-        "Difference in exposed communication between the GPU with the most and the "
-        "GPU with the least: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
+        "Difference in exposed communication between the GPU with the most and the GPU with the "
+        "least: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Compare the CPU work for this GPU and for the others before each step: loading, logging, saving"),
+        now(
+            "Compare the CPU work for this GPU and for the others before each step: loading, "
+            "logging, saving"
         ),
-        Step(
-            IMMEDIATE,
-            ("Bind each process to cores near its GPU (numactl --cpunodebind, or --cpu-bind of srun)"),
+        now(
+            "Bind each process to cores near its GPU (numactl --cpunodebind, or --cpu-bind of srun)"
         ),
-        Step(
-            IMMEDIATE,
-            ("Load data in worker processes on every rank (num_workers of the DataLoader)"),
-            only=(Fact.PYTORCH, Fact.DATALOADER),
+        now(
+            "Load data in worker processes on every rank (num_workers of the DataLoader)",
+            when=Fact.PYTORCH & Fact.DATALOADER,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Move work of one rank, such as logging and evaluation, to another thread, or do it in fewer steps"),
+        soon(
+            "Move work of one rank, such as logging and evaluation, to another thread, or do "
+            "it in fewer steps"
         ),
     ),
-    next=("Record all ranks to see what the CPU does for the late GPU before each step: {nsys}"),
+    next="Record all ranks to see what the CPU does for the late GPU before each step: {nsys}",
     objections=(Objection.BEGUN_APART,),
     moment=longest_collective,
     notebook=LINKS,
@@ -192,11 +160,9 @@ GPU_UNUSED = Rule(
     question="Does a GPU do nothing while another one works?",
     needs=("KERNELS",),
     evidence=("unused_gpu_idle_frac", "busiest_gpu_frac"),
-    target="under 10 %",
     threshold=(
-        "A GPU works for under 10 % of the time of the busiest GPU, which works at "
-        "least half of the time. Losing 10 % of all GPUs' time is worth a look, 30 "
-        "% is severe (conventions)"
+        "A GPU works for under 10 % of the time of the busiest GPU, which works at least half of "
+        "the time. Losing 10 % of all GPUs' time is worth a look, 30 % is severe (conventions)"
     ),
     advice=FOR_IDLE_BESIDE,
     next="Record which GPU each process sets and uses: {nsys}, and nvidia-smi pmon",
@@ -210,10 +176,11 @@ GPU_NEVER_USED = Rule(
     evidence=("never_used_frac",),
     target="none",
     threshold=(
-        "One GPU in the recording's list on which nothing ran, in a program whose GPUs do not communicate (convention)"
+        "One GPU in the recording's list on which nothing ran, in a program whose GPUs do not "
+        "communicate (convention)"
     ),
     advice=FOR_IDLE_BESIDE,
-    next=("List the processes of each GPU while the program runs: nvidia-smi pmon -c 1"),
+    next="List the processes of each GPU while the program runs: nvidia-smi pmon -c 1",
     indirect="the list says which GPUs the machine has, not which ones the job was given",
     objections=(Objection.ONE_PROGRAM,),
 )
@@ -223,28 +190,26 @@ RANKS = Rule(
     question="Do ranks or GPUs wait for the one with the most work?",
     needs=("KERNELS",),
     evidence=("rank_imbalance_frac", "gpu_imbalance_frac"),
-    target="under 10 %",
     threshold=(
-        "The slowest rank or GPU takes 10 % longer than the average. Time for "
-        "which others wait for it: 10 % is worth a look, 30 % is severe "
-        "(conventions)"
+        "The slowest rank or GPU takes 10 % longer than the average. Time for which others wait "
+        "for it: 10 % is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Compare the input of the slowest rank with the others: batch, sequence lengths, share of the model"),
+        now(
+            "Compare the input of the slowest rank with the others: batch, sequence lengths, "
+            "share of the model"
         ),
-        Step(IMMEDIATE, "Compare the clocks of the GPUs (nvidia-smi dmon -s pucvmet)"),
-        Step(
-            MEDIUM_TERM,
-            (
-                "Bucket sequences by length (a batch_sampler over sorted lengths), "
-                "or split pipeline stages by measured time"
-            ),
+        now("Compare the clocks of the GPUs (nvidia-smi dmon -s pucvmet)"),
+        soon(
+            "Bucket sequences by length (a batch_sampler over sorted lengths), or split "
+            "pipeline stages by measured time"
         ),
-        Step(LONG_TERM, "Choose a parallel layout with parts of equal duration"),
+        later("Choose a parallel layout with parts of equal duration"),
     ),
-    next=("Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s pucvmet) during the recording"),
+    next=(
+        "Compare shapes and clocks per rank: log each GPU (nvidia-smi dmon -s pucvmet) during the "
+        "recording"
+    ),
     notebook=LINKS,
 )
 
@@ -253,42 +218,37 @@ LATE_IN_TURN = Rule(
     question="Is another GPU late in each collective?",
     needs=("KERNELS",),
     evidence=("in_turn_frac", "in_turn_most_frac"),
-    target="under 10 %",
     threshold=(
-        "Waiting in ten collectives or more, of which no GPU causes more than 60 "
-        "%: 10 % of the time is worth a look, 30 % is severe (conventions)"
+        "Waiting in ten collectives or more, of which no GPU causes more than 60 %: 10 % of the "
+        "time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Balance the load of the experts (capacity factor, auxiliary loss, copies of busy experts)"),
-            only=(Fact.ALL_TO_ALL,),
-        ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Between the stages of a pipeline, run more micro-batches or an "
-                "interleaved schedule (1F1B), and balance the stages by their "
-                "measured time; between experts, balance their load (capacity "
-                "factor, auxiliary loss)"
+                "Balance the load of the experts (capacity factor, auxiliary loss, copies of busy "
+                "experts)"
             ),
-            only=(Fact.SENDS,),
+            when=Fact.ALL_TO_ALL,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Give each rank the same work before each collective: bucket by "
-                "length (a batch_sampler over sorted lengths), sort, or cut large "
-                "items"
+                "Between the stages of a pipeline, run more micro-batches or an interleaved "
+                "schedule (1F1B), and balance the stages by their measured time; between experts, "
+                "balance their load (capacity factor, auxiliary loss)"
             ),
+            when=Fact.SENDS,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Let a rank with less work do something else before the collective, such as preparing the next step"),
+        now(
+            "Give each rank the same work before each collective: bucket by length (a "
+            "batch_sampler over sorted lengths), sort, or cut large items"
+        ),
+        soon(
+            "Let a rank with less work do something else before the collective, such as "
+            "preparing the next step"
         ),
     ),
     next=(
-        "Record for each rank how much work it has in each step (tokens, sequence "
-        "lengths, elements), and compare: {nsys}"
+        "Record for each rank how much work it has in each step (tokens, sequence lengths, "
+        "elements), and compare: {nsys}"
     ),
 )

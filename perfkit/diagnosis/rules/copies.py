@@ -3,15 +3,7 @@
 from perfkit.diagnosis.rules.advice import FOR_COPIES, SHOW_DATA_LOADER
 from perfkit.diagnosis.rules.changes import FASTER_COPIES, OVERLAPPED_COPIES
 from perfkit.diagnosis.rules.moments import longest_copy
-from perfkit.diagnosis.rules.rule import (
-    IMMEDIATE,
-    KERNELS,
-    LONG_TERM,
-    MEDIUM_TERM,
-    Fact,
-    Rule,
-    Step,
-)
+from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_PINNED_RESULT = """\
 best = scores.topk(10).values
@@ -26,15 +18,16 @@ SHOW_PINNED = """\
 cudaHostAlloc(&host, bytes, cudaHostAllocDefault);
 cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream);"""
 
+ALONE = worth_a_look("Copies while no kernel runs")
+
 EXPOSED_COPY = Rule(
     name="exposed_copy",
     question="Do copies delay the GPU?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_copy_frac",),
-    target="under 10 %",
-    threshold=("Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"),
+    threshold=ALONE,
     advice=FOR_COPIES,
-    next=("Run the same steps with pinned memory and asynchronous copies, and compare the two runs"),
+    next="Run the same steps with pinned memory and asynchronous copies, and compare the two runs",
     change=OVERLAPPED_COPIES,
     moment=longest_copy,
 )
@@ -44,34 +37,20 @@ COPIES_SMALL = Rule(
     question="Do many small copies delay the GPU?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_small_copy_frac", "small_copy_gap_frac"),
-    target="under 10 %",
     threshold=(
-        "A copy of at most 64 KB is small (CUDA Runtime API, synchronisation "
-        "behaviour). A hundred of them are many; gaps under 1 ms between two of "
-        "them count (conventions). Copies while no kernel runs: 10 % of the time "
-        "is worth a look, 30 % is severe (conventions)"
+        "A copy of at most 64 KB is small (CUDA Runtime API, synchronisation behaviour). A hundred "
+        "of them are many; gaps under 1 ms between two of them count (conventions). Copies while "
+        "no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            "Gather small tensors into one buffer (torch.cat) and copy it once",
-            only=(Fact.PYTORCH,),
+        now("Gather small tensors into one buffer (torch.cat) and copy it once", when=Fact.PYTORCH),
+        now(
+            "Gather small buffers into one buffer and copy it once (cudaMemcpyAsync)",
+            when=~Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            ("Gather small buffers into one buffer and copy it once (cudaMemcpyAsync)"),
-            unless=(Fact.PYTORCH,),
-        ),
-        Step(
-            IMMEDIATE,
-            "Create constants on the GPU (torch.zeros(n, device='cuda'))",
-            only=(Fact.PYTORCH,),
-        ),
-        Step(MEDIUM_TERM, ("Log values, and update values on the CPU, only every hundredth step")),
-        Step(
-            LONG_TERM,
-            ("Keep the state of the loop on the GPU, so that a step needs no small copies"),
-        ),
+        now("Create constants on the GPU (torch.zeros(n, device='cuda'))", when=Fact.PYTORCH),
+        soon("Log values, and update values on the CPU, only every hundredth step"),
+        later("Keep the state of the loop on the GPU, so that a step needs no small copies"),
     ),
     next="Run the same steps with merged copies, and compare the two runs",
     change=FASTER_COPIES,
@@ -84,84 +63,74 @@ COPIES_PAGEABLE = Rule(
     question="Do copies of pageable memory delay the GPU?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_pageable_copy_frac",),
-    target="under 10 %",
     threshold=(
-        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is "
-        "severe (conventions). perfkit also reports them, with low severity, if "
-        "they move half of the bytes"
+        "Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe "
+        "(conventions). perfkit also reports them, with low severity, if they move half of the "
+        "bytes"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Compute on the GPU what the CPU needs, such as a sum, a mean or "
-                "torch.topk, and copy only the small result"
+                "Compute on the GPU what the CPU needs, such as a sum, a mean or torch.topk, and "
+                "copy only the small result"
             ),
-            only=(Fact.PYTORCH, Fact.PAGEABLE_TO_CPU),
+            when=Fact.PYTORCH & Fact.PAGEABLE_TO_CPU,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Copy the result into a pinned buffer with non_blocking=True, and "
-                "wait for an event before the CPU reads it"
+                "Copy the result into a pinned buffer with non_blocking=True, and wait for an "
+                "event before the CPU reads it"
             ),
-            only=(Fact.PYTORCH, Fact.PAGEABLE_TO_CPU),
+            when=Fact.PYTORCH & Fact.PAGEABLE_TO_CPU,
             code=SHOW_PINNED_RESULT,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Create on the GPU what the program does not read from a file or a "
-                "network (torch.randn(n, device='cuda'))"
+                "Create on the GPU what the program does not read from a file or a network "
+                "(torch.randn(n, device='cuda'))"
             ),
-            only=(Fact.PYTORCH,),
-            unless=(Fact.PAGEABLE_TO_CPU, Fact.DATALOADER),
+            when=Fact.PYTORCH & ~Fact.PAGEABLE_TO_CPU & ~Fact.DATALOADER,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             "Set pin_memory=True in the DataLoader",
-            only=(Fact.PYTORCH, Fact.DATALOADER),
-            unless=(Fact.PAGEABLE_TO_CPU,),
+            when=Fact.PYTORCH & Fact.DATALOADER & ~Fact.PAGEABLE_TO_CPU,
             code=SHOW_DATA_LOADER,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             "Pin the CPU's tensors before the copy (tensor.pin_memory())",
-            only=(Fact.PYTORCH,),
-            unless=(Fact.PAGEABLE_TO_CPU, Fact.DATALOADER),
+            when=Fact.PYTORCH & ~Fact.PAGEABLE_TO_CPU & ~Fact.DATALOADER,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             "Copy with .to(device, non_blocking=True)",
-            only=(Fact.PYTORCH,),
-            unless=(Fact.PAGEABLE_TO_CPU,),
+            when=Fact.PYTORCH & ~Fact.PAGEABLE_TO_CPU,
             code=SHOW_ASYNC_COPY,
         ),
-        Step(
-            IMMEDIATE,
-            ("Reduce the data on the GPU (such as with cub::DeviceReduce), and copy only the small result"),
-            only=(Fact.PAGEABLE_TO_CPU,),
-            unless=(Fact.PYTORCH,),
+        now(
+            (
+                "Reduce the data on the GPU (such as with cub::DeviceReduce), and copy only the "
+                "small result"
+            ),
+            when=Fact.PAGEABLE_TO_CPU & ~Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            ("Allocate the CPU memory with cudaHostAlloc and copy with cudaMemcpyAsync"),
-            unless=(Fact.PYTORCH,),
+        now(
+            "Allocate the CPU memory with cudaHostAlloc and copy with cudaMemcpyAsync",
+            when=~Fact.PYTORCH,
             code=SHOW_PINNED,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Copy what the next step needs on a separate stream while the GPU computes this one"),
-            unless=(Fact.PAGEABLE_TO_CPU,),
+        soon(
+            "Copy what the next step needs on a separate stream while the GPU computes this one",
+            when=~Fact.PAGEABLE_TO_CPU,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Copy the results of one step on a separate stream while the GPU computes the next step"),
-            only=(Fact.PAGEABLE_TO_CPU,),
+        soon(
+            (
+                "Copy the results of one step on a separate stream while the GPU computes the next "
+                "step"
+            ),
+            when=Fact.PAGEABLE_TO_CPU,
         ),
-        Step(LONG_TERM, "Keep reused data on the GPU"),
+        later("Keep reused data on the GPU"),
     ),
-    next=("Run the same steps with pinned memory and asynchronous copies, and compare the two runs"),
+    next="Run the same steps with pinned memory and asynchronous copies, and compare the two runs",
     change=FASTER_COPIES,
     kind="pageable",
     moment=longest_copy,
@@ -172,23 +141,18 @@ COPIES_SYNCHRONOUS = Rule(
     question="Do synchronous copies, for which the CPU waits, delay the GPU?",
     needs=("KERNELS", "COPIES", "API_CALLS"),
     evidence=("exposed_synchronous_copy_frac",),
-    target="under 10 %",
-    threshold=("Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"),
+    threshold=ALONE,
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Replace cudaMemcpy by cudaMemcpyAsync on a stream (in PyTorch non_blocking=True)"),
+        now("Replace cudaMemcpy by cudaMemcpyAsync on a stream (in PyTorch non_blocking=True)"),
+        now(
+            "Allocate pinned CPU memory (cudaHostAlloc): without it, asynchronous copies block too",
+            when=~Fact.PINNED,
         ),
-        Step(
-            IMMEDIATE,
-            ("Allocate pinned CPU memory (cudaHostAlloc): without it, asynchronous copies block too"),
-            unless=(Fact.PINNED,),
+        soon(
+            "Wait for an event (cudaStreamWaitEvent) where the program needs the data, not for "
+            "the copy itself"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Wait for an event (cudaStreamWaitEvent) where the program needs the data, not for the copy itself"),
-        ),
-        Step(LONG_TERM, "Let the CPU run steps ahead: use two buffers for the copied data"),
+        later("Let the CPU run steps ahead: use two buffers for the copied data"),
     ),
     next="Run the same steps with asynchronous copies, and compare the two runs",
     change=OVERLAPPED_COPIES,
@@ -201,10 +165,9 @@ COPIES_SERIAL = Rule(
     question="Do copies run before or after the computation instead of at the same time?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_serial_copy_frac",),
-    target="under 10 %",
-    threshold=("Copies while no kernel runs: 10 % of the time is worth a look, 30 % is severe (conventions)"),
+    threshold=ALONE,
     advice=FOR_COPIES,
-    next=("Run the same steps with copies on a stream of their own, and compare the two runs"),
+    next="Run the same steps with copies on a stream of their own, and compare the two runs",
     change=OVERLAPPED_COPIES,
     kind="serial",
     moment=longest_copy,
@@ -212,37 +175,37 @@ COPIES_SERIAL = Rule(
 
 COPIES_BOUND = Rule(
     name="copies_bound",
-    question=("Do copies over the link last longer than the computation that could hide them?"),
+    question="Do copies over the link last longer than the computation that could hide them?",
     needs=("KERNELS", "COPIES"),
     evidence=("exposed_serial_copy_frac", "computation_frac", "h2d_bytes_per_s", "d2h_bytes_per_s"),
-    target="under 10 %",
     threshold=(
-        "Copies in one direction while no kernel runs last twice as long as the "
-        "computation: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
+        "Copies in one direction while no kernel runs last twice as long as the computation: 10 % "
+        "of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Keep data that the program copies repeatedly, such as weights and tables, on the GPU (cudaMalloc once)"),
+        now(
+            "Keep data that the program copies repeatedly, such as weights and tables, on the "
+            "GPU (cudaMalloc once)"
         ),
-        Step(
-            IMMEDIATE,
-            ("Turn off offloading to the CPU (cpu_offload, device_map) if the GPU's memory holds the model"),
-            only=(Fact.PYTORCH,),
+        now(
+            (
+                "Turn off offloading to the CPU (cpu_offload, device_map) if the GPU's memory "
+                "holds the model"
+            ),
+            when=Fact.PYTORCH,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Copy fewer bytes: use 16-bit types, pack the data, and copy only what the kernels read"),
+        soon(
+            "Copy fewer bytes: use 16-bit types, pack the data, and copy only what the kernels read"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Let the GPU do more with each copy: run more kernels on the same data before the next copy"),
+        soon(
+            "Let the GPU do more with each copy: run more kernels on the same data before the "
+            "next copy"
         ),
-        Step(LONG_TERM, "Choose a machine with a faster link between CPU and GPU"),
+        later("Choose a machine with a faster link between CPU and GPU"),
     ),
     next=(
-        "Measure the rate that the link reaches, and compare it with the rate of these copies: perfkit baseline copy"
+        "Measure the rate that the link reaches, and compare it with the rate of these copies: "
+        "perfkit baseline copy"
     ),
     kind="bound",
     moment=longest_copy,
@@ -254,20 +217,19 @@ UNIFIED_MEMORY = Rule(
     question="Does the driver move pages of unified memory?",
     needs=("COPIES", "KERNELS"),
     evidence=("migration_frac", "migration_beside_frac"),
-    target="under 10 %",
-    threshold="Migrations: 10 % of the time is worth a look, 30 % is severe (conventions)",
+    threshold=worth_a_look("Migrations"),
     advice=(
-        Step(IMMEDIATE, ("Prefetch managed memory before the kernel runs (cudaMemPrefetchAsync)")),
-        Step(IMMEDIATE, "Tell the driver where data belong with cudaMemAdvise"),
-        Step(
-            MEDIUM_TERM,
-            ("Replace managed memory by cudaMalloc and explicit copies if you know the access pattern"),
+        now("Prefetch managed memory before the kernel runs (cudaMemPrefetchAsync)"),
+        now("Tell the driver where data belong with cudaMemAdvise"),
+        soon(
+            "Replace managed memory by cudaMalloc and explicit copies if you know the access "
+            "pattern"
         ),
     ),
     next=(
         "Record the page faults that cause the migrations: nsys profile "
         "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true PROGRAM"
     ),
-    indirect=("the recording does not show whether running kernels wait for the moving pages"),
+    indirect="the recording does not show whether running kernels wait for the moving pages",
     moment=longest_copy,
 )

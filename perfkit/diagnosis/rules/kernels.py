@@ -3,29 +3,25 @@
 import re
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND
+from perfkit.diagnosis.rules.advice import FOR_COMPUTATION, FOR_MEMORY_BOUND, ON_TENSOR_CORES
 from perfkit.diagnosis.rules.moments import longest_gap, longest_kernel
-from perfkit.diagnosis.rules.rule import (
-    IMMEDIATE,
-    KERNELS,
-    LONG_TERM,
-    MEDIUM_TERM,
-    Fact,
-    Rule,
-    SlowPath,
-    Step,
-)
+from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, SlowPath, later, now, soon
 
 # Kernels that take a slow path, by their names: what it is, and what to do.
 SLOW_PATHS = {
     "bluestein": SlowPath(
         re.compile(r"bluestein"),
         "FFTs of a length with a large prime factor (Bluestein's algorithm)",
-        ("Pad the FFT to a length with small prime factors, such as a power of two (the argument n of torch.fft.rfft)"),
+        (
+            "Pad the FFT to a length with small prime factors, such as a power of two "
+            "(the argument n of torch.fft.rfft)"
+        ),
     ),
     "index_gradient": SlowPath(
         re.compile(r"indexing_backward_kernel"),
-        ("index_put_ with accumulate=True, which adds up rows with the same index one after another"),
+        (
+            "index_put_ with accumulate=True, which adds up rows with the same index one after another"
+        ),
         (
             "Leave out torch.use_deterministic_algorithms(True), or replace an "
             "index by index_select or gather, whose gradients are faster"
@@ -58,40 +54,38 @@ FEW_BLOCKS = Rule(
     evidence=("few_blocks_frac", "few_blocks_sm_frac"),
     target="at least one block for each SM",
     threshold=(
-        "Such kernels run for 30 % of the time. Losing 10 % of the time to them is "
-        "worth a look, 30 % is severe (conventions)"
+        "Such kernels run for 30 % of the time. Losing 10 % of the time to them is worth a look, "
+        "30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Launch at least as many blocks as SMs: give each block less work, "
-                "with a grid-stride loop over gridDim.x"
+                "Launch at least as many blocks as SMs: give each block less work, with a "
+                "grid-stride loop over gridDim.x"
             ),
-            unless=(Fact.FEW_BLOCKS_OF_LIBRARY,),
+            when=~Fact.FEW_BLOCKS_OF_LIBRARY,
         ),
-        Step(
-            IMMEDIATE,
-            ("Give the library more work per call: use a larger batch, or batched calls such as torch.bmm"),
-            only=(Fact.FEW_BLOCKS_OF_LIBRARY, Fact.PYTORCH),
-        ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Give the library more work per call: use a larger batch, or "
-                "batched calls such as cublasGemmStridedBatchedEx"
+                "Give the library more work per call: use a larger batch, or batched calls such as "
+                "torch.bmm"
             ),
-            only=(Fact.FEW_BLOCKS_OF_LIBRARY,),
-            unless=(Fact.PYTORCH,),
+            when=Fact.FEW_BLOCKS_OF_LIBRARY & Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            ("Run independent kernels at the same time on several streams (cudaStreamCreateWithFlags)"),
+        now(
+            (
+                "Give the library more work per call: use a larger batch, or batched calls such as "
+                "cublasGemmStridedBatchedEx"
+            ),
+            when=Fact.FEW_BLOCKS_OF_LIBRARY & ~Fact.PYTORCH,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Split long sums and scans over blocks (split-k, cub::DeviceReduce, cub::DeviceScan)"),
-            unless=(Fact.FEW_BLOCKS_OF_LIBRARY,),
+        now(
+            "Run independent kernels at the same time on several streams "
+            "(cudaStreamCreateWithFlags)"
+        ),
+        soon(
+            "Split long sums and scans over blocks (split-k, cub::DeviceReduce, cub::DeviceScan)",
+            when=~Fact.FEW_BLOCKS_OF_LIBRARY,
         ),
     ),
     next="Measure whether each working SM is full: {ncu}",
@@ -107,29 +101,22 @@ SLOWED_KERNELS = Rule(
     evidence=("slowed_kernels_frac", "slowed_kernel_ratio"),
     target="under 5 %",
     threshold=(
-        "The same kernels (name, grid; five or more of each) take 10 % longer "
-        "while a collective runs beside them, and this costs 5 % of the time "
-        "(conventions)"
+        "The same kernels (name, grid; five or more of each) take 10 % longer while a collective "
+        "runs beside them, and this costs 5 % of the time (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Give collectives fewer SMs (NCCL_MAX_CTAS, or NCCL_MAX_NCHANNELS of older versions), and compare"),
+        now(
+            "Give collectives fewer SMs (NCCL_MAX_CTAS, or NCCL_MAX_NCHANNELS of older "
+            "versions), and compare"
         ),
-        Step(
-            IMMEDIATE,
-            ("Send fewer bytes at that time: gradients in 16 bits, or larger and fewer collectives"),
+        now("Send fewer bytes at that time: gradients in 16 bits, or larger and fewer collectives"),
+        soon(
+            "Run collectives beside kernels that use the memory little, such as large matrix "
+            "products"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Run collectives beside kernels that use the memory little, such as large matrix products"),
-        ),
-        Step(
-            MEDIUM_TERM,
-            (
-                "Let copy engines or the network compute collectives, where the "
-                "library can (NVLink SHARP, symmetric memory)"
-            ),
+        soon(
+            "Let copy engines or the network compute collectives, where the library can "
+            "(NVLink SHARP, symmetric memory)"
         ),
     ),
     next="Record the same steps with fewer SMs for NCCL, and compare: {nsys}",
@@ -143,27 +130,22 @@ ELEMENTWISE_BANDWIDTH = Rule(
     evidence=("elementwise_dram_frac", "elementwise_bytes_per_s"),
     target="above 60 %",
     threshold=(
-        "Elementwise operators of 10 µs or more take 30 % of the kernel time and "
-        "move under 60 % of the bytes that the data sheet allows (conventions)"
+        "Elementwise operators of 10 µs or more take 30 % of the kernel time and move under 60 % "
+        "of the bytes that the data sheet allows (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Give these operators contiguous tensors of one layout and one "
-                "type: else kernels load one value at a time"
-            ),
+        now(
+            "Give these operators contiguous tensors of one layout and one type: else kernels "
+            "load one value at a time"
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Compile chains of elementwise operators into one kernel "
-                "(torch.compile), which chooses block and vector sizes for this GPU"
+                "Compile chains of elementwise operators into one kernel (torch.compile), which "
+                "chooses block and vector sizes for this GPU"
             ),
-            only=(Fact.PYTORCH,),
-            unless=(Fact.COMPILED,),
+            when=Fact.PYTORCH & ~Fact.COMPILED,
         ),
-        Step(MEDIUM_TERM, ("Update the framework: its kernels for this GPU may have become faster")),
+        soon("Update the framework: its kernels for this GPU may have become faster"),
     ),
     next="Measure these kernels: {ncu}",
     indirect="the bytes follow from the shapes of the operators, and were not counted",
@@ -176,25 +158,23 @@ FEW_TILES = Rule(
     evidence=("tiles_count", "tiles_flops_per_s"),
     target="as many tiles as SMs",
     threshold=(
-        "Products of one shape take 30 % of the kernel time, and their output has "
-        "fewer tiles than half of the SMs, or than 16 where the number of SMs is "
-        "unknown (conventions)"
+        "Products of one shape take 30 % of the kernel time, and their output has fewer tiles than "
+        "half of the SMs, or than 16 where the number of SMs is unknown (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
+            "Let several blocks share the inner dimension (split-K, stream-K): choose such an "
+            "algorithm by the library's tuning (hipBLASLt, rocBLAS, "
+            "cublasLtMatmulAlgoGetHeuristic)"
+        ),
+        now(
             (
-                "Let several blocks share the inner dimension (split-K, stream-K): "
-                "choose such an algorithm by the library's tuning (hipBLASLt, "
-                "rocBLAS, cublasLtMatmulAlgoGetHeuristic)"
+                "Try PyTorch's tuning of products (PYTORCH_TUNABLEOP_ENABLED=1, or "
+                "torch.compile(mode='max-autotune'))"
             ),
+            when=Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            ("Try PyTorch's tuning of products (PYTORCH_TUNABLEOP_ENABLED=1, or torch.compile(mode='max-autotune'))"),
-            only=(Fact.PYTORCH,),
-        ),
-        Step(MEDIUM_TERM, ("Compute several of these products in one call (batched or grouped GEMM)")),
+        soon("Compute several of these products in one call (batched or grouped GEMM)"),
     ),
     next="Measure these kernels: {ncu}",
     indirect="the tile follows from the kernel's name",
@@ -206,7 +186,9 @@ COMPUTATION = Rule(
     needs=("KERNELS",),
     evidence=("computation_frac",),
     target="near 100 %",
-    threshold=("perfkit reports computation for 60 % of the time or more (convention), with low severity"),
+    threshold=(
+        "perfkit reports computation for 60 % of the time or more (convention), with low severity"
+    ),
     advice=FOR_COMPUTATION,
     next="Measure how well the kernels use the GPU: {ncu}",
     moment=longest_gap(),
@@ -222,26 +204,22 @@ TOO_LITTLE = Rule(
     evidence=("start_up_busy_frac", "start_up_kernel_count"),
     target="a hundred repetitions",
     threshold=(
-        "Kernels run less than twice on average, nothing repeats, and the GPUs "
-        "work for under 1 ms and 1 % of the time (conventions)"
+        "Kernels run less than twice on average, nothing repeats, and the GPUs work for under 1 ms "
+        "and 1 % of the time (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Record steady steps: let the program run until its steps take the "
-                "same time, then record a few of them (cudaProfilerStart, "
-                "cudaProfilerStop)"
-            ),
+        now(
+            "Record steady steps: let the program run until its steps take the same time, then "
+            "record a few of them (cudaProfilerStart, cudaProfilerStop)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Leave start-up out of the recording: load, compile and run a few steps of warm-up before it begins"),
+        soon(
+            "Leave start-up out of the recording: load, compile and run a few steps of warm-up "
+            "before it begins"
         ),
     ),
     next=(
-        "Record steady steps: call cudaProfilerStart after the first steps, and "
-        "pass --capture-range=cudaProfilerApi to nsys"
+        "Record steady steps: call cudaProfilerStart after the first steps, and pass "
+        "--capture-range=cudaProfilerApi to nsys"
     ),
 )
 
@@ -252,32 +230,14 @@ TENSOR_CORES = Rule(
     evidence=("no_tensor_core_frac", "sample_tensor_active_frac", "reduced_precision_frac"),
     target="under 15 %",
     threshold=(
-        "The guide's target is above 85 % for matrix kernels. Matrix work without "
-        "tensor cores: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
+        "The guide's target is above 85 % for matrix kernels. Matrix work without tensor cores: 10 "
+        "% of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(IMMEDIATE, "Run under torch.autocast", only=(Fact.PYTORCH,)),
-        Step(
-            IMMEDIATE,
-            ("Allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))"),
-            only=(Fact.PYTORCH, Fact.FLOAT32_PRODUCTS),
-            unless=(Fact.BEFORE_AMPERE,),
-        ),
-        Step(
-            IMMEDIATE,
-            ("Allow TF32 in convolutions (torch.backends.cudnn.allow_tf32 = True)"),
-            only=(Fact.PYTORCH, Fact.FLOAT32_CONVOLUTIONS),
-            unless=(Fact.BEFORE_AMPERE,),
-        ),
-        Step(
-            IMMEDIATE,
-            "Call the matrix library in 16 bits or TF32 (cublasSetMathMode)",
-            unless=(Fact.PYTORCH,),
-        ),
-        Step(MEDIUM_TERM, "Pad matrix dimensions to multiples of 8, or better of 64"),
-        Step(MEDIUM_TERM, "Use the channels_last memory format for convolutions"),
-        Step(LONG_TERM, "Use libraries with matrix kernels for tensor cores"),
+        now("Run under torch.autocast", when=Fact.PYTORCH),
+        *ON_TENSOR_CORES,
+        soon("Use the channels_last memory format for convolutions"),
+        later("Use libraries with matrix kernels for tensor cores"),
     ),
     next="Measure the tensor-pipe activity of each kernel: {ncu}",
     objections=(Objection.NO_MATRIX_WORK, Objection.PIPE_WORKS),
@@ -293,11 +253,11 @@ MEMORY_BANDWIDTH = Rule(
     evidence=("dram_used_frac", "kernel_busy_frac"),
     target="fewer bytes",
     threshold=(
-        "From 60 % of the peak bandwidth on, Nsight Compute calls a kernel memory "
-        "bound (SOLBottleneck). The guide calls 80 % well used"
+        "From 60 % of the peak bandwidth on, Nsight Compute calls a kernel memory bound "
+        "(SOLBottleneck). The guide calls 80 % well used"
     ),
     advice=FOR_MEMORY_BOUND,
-    next=("Measure which kernels move the bytes, and how well they coalesce their accesses: {ncu}"),
+    next="Measure which kernels move the bytes, and how well they coalesce their accesses: {ncu}",
     objections=(Objection.FAR_FROM_ROOF,),
     moment=longest_kernel,
     notebook=KERNELS,

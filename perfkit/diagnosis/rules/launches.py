@@ -4,17 +4,16 @@ from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_LAUNCH, FOR_SYNC
 from perfkit.diagnosis.rules.changes import GRAPHS, NO_WAITS
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import IMMEDIATE, Hides, Rule, Step
+from perfkit.diagnosis.rules.rule import Hides, Rule, now, worth_a_look
 
 SYNCHRONISATION = Rule(
     name="synchronisation",
     question="Does the GPU run out of work because the CPU waits for it?",
     needs=("KERNELS", "API_CALLS"),
     evidence=("sync_idle_frac", "wait_idle_frac", "sync_count"),
-    target="under 10 %",
-    threshold=("Idle time after waits: 10 % of the time is worth a look, 30 % is severe (conventions)"),
+    threshold=worth_a_look("Idle time after waits"),
     advice=FOR_SYNC,
-    next=("Remove one wait and record again; step 5 shows the line that waits ({torch})"),
+    next="Remove one wait and record again; step 5 shows the line that waits ({torch})",
     reason="the CPU waited for the GPU before it launched more work",
     objections=(Objection.WARM_UP,),
     change=NO_WAITS,
@@ -28,19 +27,15 @@ LAUNCH_BLOCKING = Rule(
     needs=("KERNELS", "API_CALLS"),
     evidence=("blocking_launch_frac", "blocking_wait_frac"),
     target="0 %",
-    threshold=("At least 95 % of 50 launches or more return only after their kernel has ended (convention)"),
+    threshold=(
+        "At least 95 % of 50 launches or more return only after their kernel has ended (convention)"
+    ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Unset CUDA_LAUNCH_BLOCKING (on AMD's GPUs HIP_LAUNCH_BLOCKING and "
-                "AMD_SERIALIZE_KERNEL): they are for debugging"
-            ),
+        now(
+            "Unset CUDA_LAUNCH_BLOCKING (on AMD's GPUs HIP_LAUNCH_BLOCKING and "
+            "AMD_SERIALIZE_KERNEL): they are for debugging"
         ),
-        Step(
-            IMMEDIATE,
-            ("Run the program without other tools for debugging, such as compute-sanitizer"),
-        ),
+        now("Run the program without other tools for debugging, such as compute-sanitizer"),
     ),
     next="Run the same steps without the setting, and compare the two runs",
     hides=Hides.ALWAYS,
@@ -51,14 +46,12 @@ SMALL_OPERATORS = Rule(
     question="Are operators too small for the GPU?",
     needs=("KERNELS", "API_CALLS", "OPS"),
     evidence=("launch_pause_frac", "small_op_frac"),
-    target="under 10 %",
     threshold=(
-        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs "
-        "(chapter). Idle time between them: 10 % of the time is worth a look, 30 % "
-        "is severe (conventions)"
+        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
+        "between them: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=FOR_LAUNCH,
-    next=("Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs"),
+    next="Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs",
     reason="launching the small operators takes longer than running them",
     objections=(Objection.WARM_UP, Objection.BUSY, Objection.PROFILED, Objection.BLOCKED),
     change=GRAPHS,
@@ -71,11 +64,9 @@ LAUNCH_OVERHEAD = Rule(
     question="Are kernels too small for the GPU?",
     needs=("KERNELS", "API_CALLS"),
     evidence=("launch_pause_frac", "small_op_frac"),
-    target="under 10 %",
     threshold=(
-        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs "
-        "(chapter). Idle time between them: 10 % of the time is worth a look, 30 % "
-        "is severe (conventions)"
+        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
+        "between them: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=FOR_LAUNCH,
     next="Run the same steps in a CUDA graph, and compare the two runs",

@@ -3,17 +3,7 @@
 from collections.abc import Iterator
 
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection, removing, severity
-from perfkit.diagnosis.rules.rule import (
-    IMMEDIATE,
-    LONG_TERM,
-    MEDIUM_TERM,
-    TIMELINE,
-    Fact,
-    Known,
-    Rule,
-    Step,
-    tell,
-)
+from perfkit.diagnosis.rules.rule import TIMELINE, Fact, Known, Rule, later, now, soon, tell
 from perfkit.format import percent
 from perfkit.selection import Selection
 
@@ -70,36 +60,28 @@ CLOCK_LOWERED = Rule(
     question="Did the clock fall while kernels ran?",
     needs=("KERNELS", "SAMPLES"),
     evidence=("clock_low_frac", "clock_ratio", "clock_kernel_ratio"),
-    target="under 10 %",
     threshold=(
-        "The clock is 10 % below its highest value for 10 % of the time in which "
-        "kernels ran. Losing 10 % of the time to it is worth a look, 30 % is "
-        "severe (conventions)"
+        "The clock is 10 % below its highest value for 10 % of the time in which kernels ran. "
+        "Losing 10 % of the time to it is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Check power, temperature and the reasons for the low clock "
-                "(nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE)"
-            ),
+        now(
+            "Check power, temperature and the reasons for the low clock (nvidia-smi -q -d "
+            "PERFORMANCE,POWER,TEMPERATURE)"
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Check the power limit and whether the clocks are locked "
-                "(nvidia-smi -q -d CLOCK, nvidia-smi -pl, nvidia-smi -rgc)"
-            ),
+        now(
+            "Check the power limit and whether the clocks are locked (nvidia-smi -q -d CLOCK, "
+            "nvidia-smi -pl, nvidia-smi -rgc)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Improve the cooling, or spread hot jobs over nodes; compare runs only at equal clocks (nvidia-smi -lgc)"),
+        soon(
+            "Improve the cooling, or spread hot jobs over nodes; compare runs only at equal "
+            "clocks (nvidia-smi -lgc)"
         ),
     ),
     next=(
         "Record why the clock falls: nvidia-smi "
-        "--query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active "
-        "--format=csv -lms 100"
+        "--query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active --format=csv "
+        "-lms 100"
     ),
     objections=(Objection.SAME_SPEED,),
     notebook=TIMELINE,
@@ -113,24 +95,21 @@ GPU_SHARED = Rule(
     evidence=("shared_gpu_frac",),
     target="one process per GPU",
     threshold=(
-        "Each of several processes has the GPU for 10 % of the time in which all "
-        "use it, and it changes ten times from one to the other (conventions). "
-        "Losing 10 % of the time is worth a look, 30 % is severe (conventions)"
+        "Each of several processes has the GPU for 10 % of the time in which all use it, and it "
+        "changes ten times from one to the other (conventions). Losing 10 % of the time is worth a "
+        "look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run the processes one after the other"),
+        now(
+            "Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run the processes "
+            "one after the other"
         ),
-        Step(IMMEDIATE, "Check who else uses the GPU: nvidia-smi lists its processes"),
-        Step(
-            MEDIUM_TERM,
-            (
-                "Let the kernels of all processes run at the same time where each "
-                "needs a part of the GPU (MPS: nvidia-cuda-mps-control -d)"
-            ),
+        now("Check who else uses the GPU: nvidia-smi lists its processes"),
+        soon(
+            "Let the kernels of all processes run at the same time where each needs a part of "
+            "the GPU (MPS: nvidia-cuda-mps-control -d)"
         ),
-        Step(MEDIUM_TERM, "Divide the GPU into parts with memory and SMs of their own (MIG)"),
+        soon("Divide the GPU into parts with memory and SMs of their own (MIG)"),
     ),
     next="Record which processes use the GPU: nvidia-smi pmon -s u",
 )
@@ -142,33 +121,28 @@ CPU_CORES = Rule(
     evidence=("off_core_frac", "thread_count", "core_count"),
     target="0 %",
     threshold=(
-        "The operating system took the thread off its core, and other threads ran "
-        "on nine tenths of the cores meanwhile: 10 % of the time is worth a look, "
-        "30 % is severe (conventions)"
+        "The operating system took the thread off its core, and other threads ran on nine tenths "
+        "of the cores meanwhile: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Run fewer threads on these cores: OMP_NUM_THREADS, MKL_NUM_THREADS, and fewer processes on the node"),
+        now(
+            "Run fewer threads on these cores: OMP_NUM_THREADS, MKL_NUM_THREADS, and fewer "
+            "processes on the node"
         ),
-        Step(
-            IMMEDIATE,
-            ("Lower torch.set_num_threads and num_workers, so that all threads fit on the cores"),
-            only=(Fact.PYTORCH,),
+        now(
+            "Lower torch.set_num_threads and num_workers, so that all threads fit on the cores",
+            when=Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Bind the launching thread to a core that no other thread uses "
-                "(taskset, numactl --physcpubind, --cpu-bind of srun)"
-            ),
+        now(
+            "Bind the launching thread to a core that no other thread uses (taskset, numactl "
+            "--physcpubind, --cpu-bind of srun)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Ask for more CPU cores for this job (--cpus-per-task of Slurm, limits of the container)"),
+        soon(
+            "Ask for more CPU cores for this job (--cpus-per-task of Slurm, limits of the "
+            "container)"
         ),
     ),
-    next=("Count the threads and the cores that they may use: taskset -cp PID, and top -H -p PID"),
+    next="Count the threads and the cores that they may use: taskset -cp PID, and top -H -p PID",
     reason="other threads had the CPU core of the thread that launches work",
 )
 
@@ -179,36 +153,30 @@ TRAINING_MFU = Rule(
     evidence=("baseline_mfu_frac*",),
     target="35 to 55 %",
     threshold=(
-        "Under 35 %, severe under 20 %: published trainings of dense models reach "
-        "35 to 55 % (PaLM, Megatron-LM, Llama 3)"
+        "Under 35 %, severe under 20 %: published trainings of dense models reach 35 to 55 % "
+        "(PaLM, Megatron-LM, Llama 3)"
     ),
     find=_poor_mfu,
     advice=(
-        Step(IMMEDIATE, "Train in bfloat16", unless=(Fact.REDUCED,)),
-        Step(IMMEDIATE, "Raise the micro-batch size as far as the GPU memory allows"),
-        Step(
-            IMMEDIATE,
-            ("Call fused attention (attn_implementation='flash_attention_2' or 'sdpa')"),
-            unless=(Fact.FUSED_ATTENTION,),
+        now("Train in bfloat16", when=~Fact.REDUCED),
+        now("Raise the micro-batch size as far as the GPU memory allows"),
+        now(
+            "Call fused attention (attn_implementation='flash_attention_2' or 'sdpa')",
+            when=~Fact.FUSED_ATTENTION,
         ),
-        Step(
-            MEDIUM_TERM,
-            "Record a few steps and remove the largest wait of the GPU: {nsys}",
-            unless=(Fact.TIMELINE,),
+        soon(
+            "Record a few steps and remove the largest wait of the GPU: {nsys}", when=~Fact.TIMELINE
         ),
-        Step(
-            MEDIUM_TERM,
-            "Overlap the gradient exchange with the backward pass",
-            unless=(Fact.ONE_GPU,),
-        ),
-        Step(MEDIUM_TERM, "Recompute activations only if the GPU memory is too small"),
-        Step(
-            LONG_TERM,
-            ("Measure different parallel layouts: tensor parallel inside a node, more micro-batches"),
+        soon("Overlap the gradient exchange with the backward pass", when=~Fact.ONE_GPU),
+        soon("Recompute activations only if the GPU memory is too small"),
+        later(
+            "Measure different parallel layouts: tensor parallel inside a node, more micro-batches"
         ),
     ),
     next="Record where a few steady steps spend their time: {nsys}",
-    indirect=("the log does not show the precision of the computation: perfkit assumes the 16-bit peak"),
+    indirect=(
+        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
+    ),
     notebook=TIMELINE,
 )
 
@@ -221,21 +189,14 @@ TRAINING_OPTIMIZER = Rule(
     threshold="10 % of the iteration; severe from 30 % on (conventions)",
     find=_long_optimizer,
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Use a fused optimizer on the GPU (torch.optim.AdamW(fused=True), DeepSpeed FusedAdam)"),
+        now(
+            "Use a fused optimizer on the GPU (torch.optim.AdamW(fused=True), DeepSpeed FusedAdam)"
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Turn off the optimizer's offload to the CPU if the GPU memory "
-                "allows it (offload_optimizer of DeepSpeed)"
-            ),
+        now(
+            "Turn off the optimizer's offload to the CPU if the GPU memory allows it "
+            "(offload_optimizer of DeepSpeed)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Overlap the optimizer with the gradient exchange, or shard its state (ZeRO stage 1)"),
-        ),
+        soon("Overlap the optimizer with the gradient exchange, or shard its state (ZeRO stage 1)"),
     ),
     next="Record whether the optimizer runs on the GPU or on the CPU: {nsys}",
     notebook=TIMELINE,
@@ -250,20 +211,19 @@ TRAINING_MFU_SUSPICIOUS = Rule(
     threshold="Above 70 %: no published training of a dense model reaches 60 %",
     find=_impossible_mfu,
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Check that the peak (--peaks) is the dense peak of one GPU in the "
-                "precision of the run, not the peak with sparsity"
-            ),
+        now(
+            "Check that the peak (--peaks) is the dense peak of one GPU in the precision of "
+            "the run, not the peak with sparsity"
         ),
-        Step(IMMEDIATE, "Check that the logged rate is the rate of one GPU, not of all GPUs"),
-        Step(
-            MEDIUM_TERM,
-            ("Count operations as 6 x active parameters per token, without recomputation"),
-        ),
+        now("Check that the logged rate is the rate of one GPU, not of all GPUs"),
+        soon("Count operations as 6 x active parameters per token, without recomputation"),
     ),
-    next=("Measure the peak yourself: perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"),
-    indirect=("the log does not show the precision of the computation: perfkit assumes the 16-bit peak"),
+    next=(
+        "Measure the peak yourself: perfkit baseline gemm, then perfkit report RUN --peaks "
+        "baseline.csv"
+    ),
+    indirect=(
+        "the log does not show the precision of the computation: perfkit assumes the 16-bit peak"
+    ),
     notebook=TIMELINE,
 )

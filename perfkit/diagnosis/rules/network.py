@@ -1,21 +1,12 @@
 """Rules about the network between GPUs: its bandwidth, and the way that data take."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Objection
 from perfkit.diagnosis.rules.moments import longest_collective
-from perfkit.diagnosis.rules.rule import (
-    IMMEDIATE,
-    LINKS,
-    LONG_TERM,
-    MEDIUM_TERM,
-    Fact,
-    Known,
-    Rule,
-    Step,
-    tell,
-)
+from perfkit.diagnosis.rules.rule import LINKS, Fact, Known, Rule, later, now, soon, tell
 from perfkit.selection import Selection
 
 SHOW_NCCL = """\
@@ -28,7 +19,11 @@ OF_LINKS = "a benchmark shows the speed of the links, but not how much time a pr
 
 def _slow_operations(_: Selection, known: Known) -> Iterator[Finding]:
     """One finding for all operations that are far below the line rate, the slowest first."""
-    rates = [figure for name, figure in known.items() if name.startswith("baseline_") and name.endswith("_ratio")]
+    rates = [
+        figure
+        for name, figure in known.items()
+        if name.startswith("baseline_") and name.endswith("_ratio")
+    ]
     low = [figure for figure in rates if figure.value < LOW_RATE]
     low.sort(key=lambda figure: figure.value)
     if not low:
@@ -83,160 +78,145 @@ def _few_cards(_: Selection, known: Known) -> Iterator[Finding]:
     yield tell(NETWORK_CARDS, title, "medium", text, (shared,), Gain(1.0, math.inf, OF_LINKS))
 
 
+# What all rules about the network share.
+OF_A_NETWORK: Mapping[str, Any] = {"moment": longest_collective, "notebook": LINKS}
+
 BUS_BANDWIDTH = Rule(
     name="bus_bandwidth",
     question="Are collectives far below the line rate of the links?",
+    **OF_A_NETWORK,
     needs=("COLLECTIVES",),
     evidence=("baseline_*_ratio", "baseline_*_bytes_per_s"),
     target="above 75 %",
     threshold=(
-        "Under 60 % of the line rate, or of the same operation elsewhere in the "
-        "log; severe under 40 % (conventions). NCCL's ring reaches 82 % of NVLink "
-        "on eight H100 (NVIDIA/nccl-tests issue 212)"
+        "Under 60 % of the line rate, or of the same operation elsewhere in the log; severe under "
+        "40 % (conventions). NCCL's ring reaches 82 % of NVLink on eight H100 (NVIDIA/nccl-tests "
+        "issue 212)"
     ),
     find=_slow_operations,
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Test the network between the nodes: all_reduce_perf on two nodes "
-                "at a time, and the counters of the network cards for drops and "
-                "pauses"
+                "Test the network between the nodes: all_reduce_perf on two nodes at a time, and "
+                "the counters of the network cards for drops and pauses"
             ),
-            only=(Fact.BETWEEN_NODES,),
+            when=Fact.BETWEEN_NODES,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Compare the protocols (NCCL_PROTO=Simple, LL128) and algorithms "
-                "(NCCL_ALGO=Ring, Tree) at the sizes that are slow"
+                "Compare the protocols (NCCL_PROTO=Simple, LL128) and algorithms (NCCL_ALGO=Ring, "
+                "Tree) at the sizes that are slow"
             ),
-            only=(Fact.BETWEEN_NODES,),
+            when=Fact.BETWEEN_NODES,
         ),
-        Step(IMMEDIATE, ("Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m")),
-        Step(
-            IMMEDIATE,
-            ("Check the transports in a log with NCCL_DEBUG=INFO: inside a node they should be P2P, not SHM or NET"),
-            unless=(Fact.LINKS,),
+        now("Check the links with nvidia-smi nvlink --status and nvidia-smi topo -m"),
+        now(
+            (
+                "Check the transports in a log with NCCL_DEBUG=INFO: inside a node they should be "
+                "P2P, not SHM or NET"
+            ),
+            when=~Fact.LINKS,
             code=SHOW_NCCL,
         ),
-        Step(
-            IMMEDIATE,
-            ("Unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_TOPO_FILE, NCCL_MAX_NCHANNELS, NCCL_ALGO and NCCL_PROTO"),
+        now(
+            "Unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_TOPO_FILE, NCCL_MAX_NCHANNELS, "
+            "NCCL_ALGO and NCCL_PROTO"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Run all_reduce_perf -b 1M -e 16G -f 2 on every node before a training, and exclude slower nodes"),
+        soon(
+            "Run all_reduce_perf -b 1M -e 16G -f 2 on every node before a training, and "
+            "exclude slower nodes"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Disable ACS on the PCIe switches, and load nvidia-peermem if the GPUs communicate over a network"),
+        soon(
+            "Disable ACS on the PCIe switches, and load nvidia-peermem if the GPUs communicate "
+            "over a network"
         ),
-        Step(
-            LONG_TERM,
-            ("Run the ranks that communicate most on nodes whose GPUs share a switch (NVSwitch)"),
-        ),
+        later("Run the ranks that communicate most on nodes whose GPUs share a switch (NVSwitch)"),
     ),
-    next=("Test the same GPUs again and log the transports: NCCL_DEBUG=INFO all_reduce_perf -b 8 -e 16G -f 2 -g 8"),
+    next=(
+        "Test the same GPUs again and log the transports: NCCL_DEBUG=INFO all_reduce_perf -b 8 -e "
+        "16G -f 2 -g 8"
+    ),
     objections=(Objection.STILL_GROWING,),
-    moment=longest_collective,
-    notebook=LINKS,
 )
 
 NETWORK_TCP = Rule(
     name="network_tcp",
     question="Does NCCL use TCP between nodes?",
+    **OF_A_NETWORK,
     needs=("LINKS",),
     evidence=("baseline_tcp_frac",),
     target="0 %",
-    threshold=("One connection over TCP: a ring is as slow as its slowest connection (convention)"),
+    threshold="One connection over TCP: a ring is as slow as its slowest connection (convention)",
     find=_over_tcp,
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Unset NCCL_IB_DISABLE and NCCL_NET, and check NCCL_IB_HCA and NCCL_SOCKET_IFNAME"),
+        now("Unset NCCL_IB_DISABLE and NCCL_NET, and check NCCL_IB_HCA and NCCL_SOCKET_IFNAME"),
+        now(
+            "Give the container access to the network cards (/dev/infiniband, "
+            "--cap-add=IPC_LOCK), and look for NET/IB in the log"
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Give the container access to the network cards (/dev/infiniband, "
-                "--cap-add=IPC_LOCK), and look for NET/IB in the log"
-            ),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Load the network's NCCL plugin (NCCL_NET_PLUGIN), such as aws-ofi-nccl, if the cloud needs one"),
+        soon(
+            "Load the network's NCCL plugin (NCCL_NET_PLUGIN), such as aws-ofi-nccl, if the "
+            "cloud needs one"
         ),
     ),
     next=(
-        "Check which network cards NCCL finds: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET, and ibv_devinfo on each node"
+        "Check which network cards NCCL finds: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET, and "
+        "ibv_devinfo on each node"
     ),
     indirect="the log does not say whether the nodes have cards for InfiniBand or RoCE",
-    moment=longest_collective,
-    notebook=LINKS,
 )
 
 NETWORK_BY_HOST = Rule(
     name="network_by_host",
     question="Do the network cards reach the GPUs only through CPU memory?",
+    **OF_A_NETWORK,
     needs=("LINKS",),
     evidence=("baseline_by_host_frac",),
     target="0 %",
-    threshold=("One connection without GPUDirect RDMA: a ring is as slow as its slowest connection (convention)"),
+    threshold=(
+        "One connection without GPUDirect RDMA: a ring is as slow as its slowest connection "
+        "(convention)"
+    ),
     find=_by_host,
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Load nvidia-peermem (modprobe nvidia-peermem), or use a driver and a Linux kernel with DMA-BUF"),
+        now(
+            "Load nvidia-peermem (modprobe nvidia-peermem), or use a driver and a Linux kernel "
+            "with DMA-BUF"
         ),
-        Step(
-            IMMEDIATE,
-            ("Try a higher NCCL_NET_GDR_LEVEL (PHB, then SYS), because the card is far from the GPU"),
-            only=(Fact.FAR_CARD,),
+        now(
+            "Try a higher NCCL_NET_GDR_LEVEL (PHB, then SYS), because the card is far from the GPU",
+            when=Fact.FAR_CARD,
         ),
-        Step(
-            IMMEDIATE,
-            ("Check the distance between GPU and card (nvidia-smi topo -m) and NCCL_NET_GDR_LEVEL"),
-            unless=(Fact.FAR_CARD,),
+        now(
+            "Check the distance between GPU and card (nvidia-smi topo -m) and NCCL_NET_GDR_LEVEL",
+            when=~Fact.FAR_CARD,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Disable ACS on the PCIe switches between GPU and card (lspci -vvv shows ACSCtl)"),
-        ),
+        soon("Disable ACS on the PCIe switches between GPU and card (lspci -vvv shows ACSCtl)"),
     ),
     next=(
-        "Measure the bandwidth with and without GPUDirect RDMA: "
-        "NCCL_NET_GDR_LEVEL=SYS all_reduce_perf -b 1M -e 16G -f 2"
+        "Measure the bandwidth with and without GPUDirect RDMA: NCCL_NET_GDR_LEVEL=SYS "
+        "all_reduce_perf -b 1M -e 16G -f 2"
     ),
     indirect="the log shows how the data move, but not how much data",
-    moment=longest_collective,
-    notebook=LINKS,
 )
 
 NETWORK_CARDS = Rule(
     name="network_cards",
     question="Do many GPUs share one network card?",
+    **OF_A_NETWORK,
     needs=("SAMPLES", "LINKS"),
     evidence=("baseline_gpus_per_card_count",),
     target="1 or 2",
     threshold="Four GPUs for each card that NCCL uses (convention)",
     find=_few_cards,
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Unset NCCL_IB_HCA, or name all cards of the node in it (ibv_devinfo lists them)"),
+        now("Unset NCCL_IB_HCA, or name all cards of the node in it (ibv_devinfo lists them)"),
+        now(
+            "Check in the log (NET/IB : Using) that NCCL then uses all of them, and give a "
+            "container access to all"
         ),
-        Step(
-            IMMEDIATE,
-            ("Check in the log (NET/IB : Using) that NCCL then uses all of them, and give a container access to all"),
-        ),
-        Step(
-            LONG_TERM,
-            ("Run jobs of several nodes where each GPU, or each two, have a card of their own"),
-        ),
+        later("Run jobs of several nodes where each GPU, or each two, have a card of their own"),
     ),
-    next=("List the cards of the node, and the GPUs near to each: ibv_devinfo, nvidia-smi topo -m"),
+    next="List the cards of the node, and the GPUs near to each: ibv_devinfo, nvidia-smi topo -m",
     indirect="the log does not say how many cards the node has",
-    moment=longest_collective,
-    notebook=LINKS,
 )

@@ -1,17 +1,9 @@
 """Rules about the operators of a framework: their types, shapes, layouts and what they repeat."""
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import SHOW_COMPILE
+from perfkit.diagnosis.rules.advice import EXISTING_BUFFERS, ON_TENSOR_CORES, SHOW_COMPILE
 from perfkit.diagnosis.rules.moments import longest_kernel
-from perfkit.diagnosis.rules.rule import (
-    IMMEDIATE,
-    KERNELS,
-    LONG_TERM,
-    MEDIUM_TERM,
-    Fact,
-    Rule,
-    Step,
-)
+from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
 SHOW_ATTENTION = """\
 model = AutoModel.from_pretrained(name, attn_implementation="sdpa")"""
@@ -29,25 +21,19 @@ COMPILATION = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("compilation_frac", "idle_frac"),
     target="0 %",
-    threshold=("Compiling in steady steps: 10 % of the time is worth a look, 30 % is severe (conventions)"),
+    threshold=worth_a_look("Compiling in steady steps"),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Mark the sizes that change: torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic"),
+        now(
+            "Mark the sizes that change: torch.compile(model, dynamic=True), or "
+            "torch._dynamo.mark_dynamic"
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Keep shapes and types equal: pad to a few lengths (buckets), and "
-                "leave out an incomplete last batch (drop_last=True)"
-            ),
+        now(
+            "Keep shapes and types equal: pad to a few lengths (buckets), and leave out an "
+            "incomplete last batch (drop_last=True)"
         ),
-        Step(
-            MEDIUM_TERM,
-            (
-                "Keep Python numbers that change, such as a step count, out of the "
-                "compiled function: each value compiles anew"
-            ),
+        soon(
+            "Keep Python numbers that change, such as a step count, out of the compiled "
+            "function: each value compiles anew"
         ),
     ),
     next="Log why it compiles again: TORCH_LOGS=recompiles python PROGRAM",
@@ -62,32 +48,25 @@ RECOMPUTATION = Rule(
     evidence=("recomputation_frac",),
     target="0 % where memory is free",
     threshold=(
-        "Forward operators in the backward pass, where less than half of the "
-        "memory is known to be allocated: 10 % of the time is worth a look, 30 % "
-        "is severe (conventions)"
+        "Forward operators in the backward pass, where less than half of the memory is known to be "
+        "allocated: 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Leave out torch.utils.checkpoint if the GPU's memory holds the "
-                "activations (model.gradient_checkpointing_disable())"
-            ),
+        now(
+            "Leave out torch.utils.checkpoint if the GPU's memory holds the activations "
+            "(model.gradient_checkpointing_disable())"
         ),
-        Step(
-            IMMEDIATE,
-            ("Otherwise recompute only what is cheap: torch.utils.checkpoint.create_selective_checkpoint_contexts"),
+        now(
+            "Otherwise recompute only what is cheap: "
+            "torch.utils.checkpoint.create_selective_checkpoint_contexts"
         ),
-        Step(
-            MEDIUM_TERM,
-            (
-                "Shard parameters and optimizer states over the GPUs "
-                "(torch.distributed.fsdp), so that activations fit into memory"
-            ),
+        soon(
+            "Shard parameters and optimizer states over the GPUs (torch.distributed.fsdp), so "
+            "that activations fit into memory"
         ),
     ),
-    next=("Run one step without checkpointing, and print torch.cuda.max_memory_allocated()"),
-    indirect=("the recording does not show whether the activations fit into the GPU's memory"),
+    next="Run one step without checkpointing, and print torch.cuda.max_memory_allocated()",
+    indirect="the recording does not show whether the activations fit into the GPU's memory",
 )
 
 ALLOCATOR_OFF = Rule(
@@ -97,54 +76,51 @@ ALLOCATOR_OFF = Rule(
     evidence=("idle_memory_frac", "allocations_per_kernel_ratio"),
     target="none in steady steps",
     threshold=(
-        "At least 100 calls allocate, for three tenths of the kernels, and eight "
-        "tenths as many free. Idle time in these calls: 10 % of the time is worth "
-        "a look, 30 % is severe (conventions)"
+        "At least 100 calls allocate, for three tenths of the kernels, and eight tenths as many "
+        "free. Idle time in these calls: 10 % of the time is worth a look, 30 % is severe "
+        "(conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Turn PyTorch's caching allocator on: unset "
-                "PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD's GPUs "
-                "PYTORCH_NO_HIP_MEMORY_CACHING)"
-            ),
+        now(
+            "Turn PyTorch's caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING (on "
+            "AMD's GPUs PYTORCH_NO_HIP_MEMORY_CACHING)"
         ),
-        Step(
-            IMMEDIATE,
-            ("Check that no pluggable allocator replaces it (torch.cuda.memory.change_current_allocator)"),
+        now(
+            "Check that no pluggable allocator replaces it "
+            "(torch.cuda.memory.change_current_allocator)"
         ),
-        Step(MEDIUM_TERM, "Pass existing output buffers to operators (out=)", only=(Fact.PYTORCH,)),
+        EXISTING_BUFFERS,
     ),
-    next=("Print the settings: env | grep MEMORY_CACHING, and record the same steps again without them"),
+    next=(
+        "Print the settings: env | grep MEMORY_CACHING, and record the same steps again without "
+        "them"
+    ),
     reason="the CPU was allocating and freeing the memory of each tensor",
 )
 
 ATTENTION = Rule(
     name="attention",
-    question=("Does the program compute attention in separate kernels instead of one fused kernel?"),
+    question="Does the program compute attention in separate kernels instead of one fused kernel?",
     needs=("KERNELS", "OPS"),
     evidence=("unfused_attention_frac",),
     target="one fused kernel",
     threshold=(
-        "Kernel time of softmax and batched products: 10 % of the time is worth a "
-        "look, 30 % is severe (conventions). In case 3 of the course's chapter it "
-        "is 60 %"
+        "Kernel time of softmax and batched products: 10 % of the time is worth a look, 30 % is "
+        "severe (conventions). In case 3 of the course's chapter it is 60 %"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Call torch.nn.functional.scaled_dot_product_attention, or load with attn_implementation='sdpa'"),
+        now(
+            (
+                "Call torch.nn.functional.scaled_dot_product_attention, or load with "
+                "attn_implementation='sdpa'"
+            ),
             code=SHOW_ATTENTION,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Use shapes and types that the fused kernels support (16-bit types, supported head sizes)"),
+        soon(
+            "Use shapes and types that the fused kernels support (16-bit types, supported head "
+            "sizes)"
         ),
-        Step(
-            LONG_TERM,
-            ("Choose an attention method without a full matrix of scores for long sequences"),
-        ),
+        later("Choose an attention method without a full matrix of scores for long sequences"),
     ),
     next="Measure the roofline of the attention kernels: {ncu}",
     moment=longest_kernel,
@@ -157,55 +133,49 @@ LAYOUT = Rule(
     question="Do kernels take time that only move tensors inside the GPU's memory?",
     needs=("KERNELS", "OPS"),
     evidence=("moving_frac",),
-    target="under 10 %",
     threshold=(
-        "Copies, transposes and conversions of layouts by kernels of 10 µs or "
-        "more, without casts: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
+        "Copies, transposes and conversions of layouts by kernels of 10 µs or more, without casts: "
+        "10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Write into a tensor of full length that you allocate once (such "
-                "as a static key-value cache) in place of torch.cat in each step"
+                "Write into a tensor of full length that you allocate once (such as a static "
+                "key-value cache) in place of torch.cat in each step"
             ),
-            only=(Fact.CONCATENATES,),
+            when=Fact.CONCATENATES,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Give attention the heads of key and value as they are "
-                "(enable_gqa=True of scaled_dot_product_attention), without "
-                "repeat_interleave"
+                "Give attention the heads of key and value as they are (enable_gqa=True of "
+                "scaled_dot_product_attention), without repeat_interleave"
             ),
-            only=(Fact.REPEATS, Fact.FUSED_ATTENTION),
+            when=Fact.REPEATS & Fact.FUSED_ATTENTION,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
                 "Keep model and images in the format channels_last: "
                 "model.to(memory_format=torch.channels_last), and the input too"
             ),
-            only=(Fact.CONVERSIONS,),
+            when=Fact.CONVERSIONS,
             code=SHOW_CHANNELS_LAST,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Leave out .contiguous() and .clone() before operators that read "
-                "any strides, such as elementwise operators and matrix products"
+                "Leave out .contiguous() and .clone() before operators that read any strides, such "
+                "as elementwise operators and matrix products"
             ),
-            unless=(Fact.CONVERSIONS,),
+            when=~Fact.CONVERSIONS,
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Compile the model: torch.compile fuses copies with their neighbours"),
-            unless=(Fact.COMPILED,),
+        soon(
+            "Compile the model: torch.compile fuses copies with their neighbours",
+            when=~Fact.COMPILED,
             code=SHOW_COMPILE,
         ),
     ),
-    next=("List the operators that copy, with their shapes: step 5 (unexpected operators), or {torch}"),
+    next=(
+        "List the operators that copy, with their shapes: step 5 (unexpected operators), or {torch}"
+    ),
 )
 
 CASTS = Rule(
@@ -214,32 +184,28 @@ CASTS = Rule(
     needs=("KERNELS", "OPS"),
     evidence=("weight_cast_frac",),
     target="one cast in all, in training one per step",
-    threshold=(
-        "Casts of weights by kernels of 10 µs or more: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
+    threshold=worth_a_look("Casts of weights by kernels of 10 µs or more"),
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Convert the weights once before the loop "
-                "(model.to(torch.bfloat16)), and give the model inputs of this type"
+                "Convert the weights once before the loop (model.to(torch.bfloat16)), and give the "
+                "model inputs of this type"
             ),
-            only=(Fact.INFERENCE,),
+            when=Fact.INFERENCE,
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Run the whole forward pass in one torch.autocast region: it keeps "
-                "converted weights that need gradients until the region ends"
-            ),
+        now(
+            "Run the whole forward pass in one torch.autocast region: it keeps converted "
+            "weights that need gradients until the region ends"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Keep the weights in bfloat16, and their float32 copy in the optimizer"),
-            unless=(Fact.INFERENCE,),
+        soon(
+            "Keep the weights in bfloat16, and their float32 copy in the optimizer",
+            when=~Fact.INFERENCE,
         ),
     ),
-    next=("List the operators that convert tensors (aten::to, aten::_to_copy), with their shapes: step 5, or {torch}"),
+    next=(
+        "List the operators that convert tensors (aten::to, aten::_to_copy), with their shapes: "
+        "step 5, or {torch}"
+    ),
     shortens_kernels=True,
 )
 
@@ -250,26 +216,21 @@ ATTENTION_MASK = Rule(
     evidence=("masked_attention_frac",),
     target="0 %",
     threshold=(
-        "The mask has more bytes than query, key and value together. Attention "
-        "with such a mask: 10 % of the kernel time is worth a look, 30 % is severe "
-        "(conventions)"
+        "The mask has more bytes than query, key and value together. Attention with such a mask: "
+        "10 % of the kernel time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Leave out the mask and set is_causal=True in "
-                "scaled_dot_product_attention, if the mask only hides later "
-                "positions"
-            ),
+        now(
+            "Leave out the mask and set is_causal=True in scaled_dot_product_attention, if the "
+            "mask only hides later positions"
         ),
-        Step(
-            IMMEDIATE,
-            ("Give a mask of the shape [1, 1, T, S] if batch and heads share it: PyTorch expands it without a copy"),
+        now(
+            "Give a mask of the shape [1, 1, T, S] if batch and heads share it: PyTorch "
+            "expands it without a copy"
         ),
-        Step(MEDIUM_TERM, ("Compute the mask inside the kernel (torch.nn.attention.flex_attention)")),
+        soon("Compute the mask inside the kernel (torch.nn.attention.flex_attention)"),
     ),
-    next=("Run the same steps with a smaller mask or without one, and compare the two runs"),
+    next="Run the same steps with a smaller mask or without one, and compare the two runs",
     indirect="the recording does not show whether the mask can be left out",
     notebook=KERNELS,
     shortens_kernels=True,
@@ -277,26 +238,22 @@ ATTENTION_MASK = Rule(
 
 UNALIGNED_PRODUCTS = Rule(
     name="unaligned_products",
-    question=("Do 16-bit matrix products have rows of a length that tensor cores cannot read well?"),
+    question="Do 16-bit matrix products have rows of a length that tensor cores cannot read well?",
     needs=("KERNELS", "OPS"),
     evidence=("unaligned_frac", "unaligned_flops_per_s", "aligned_flops_per_s"),
     target="multiples of 8, or better of 64",
     threshold=(
-        "Rows of an operand or of the result that are no multiple of 8 elements, "
-        "in products of 10 µs or more. Saving 10 % of the time is worth a look, 30 "
-        "% is severe (conventions)"
+        "Rows of an operand or of the result that are no multiple of 8 elements, in products of 10 "
+        "µs or more. Saving 10 % of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Give torch.nn.Embedding and torch.nn.Linear the padded size, and "
-                "leave out the padded scores (logits[..., :n])"
-            ),
+        now(
+            "Give torch.nn.Embedding and torch.nn.Linear the padded size, and leave out the "
+            "padded scores (logits[..., :n])"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Pad both layers where they share their weights, and choose multiples of 64 for all sizes of the model"),
+        soon(
+            "Pad both layers where they share their weights, and choose multiples of 64 for "
+            "all sizes of the model"
         ),
     ),
     next="Pad the dimension, run the same steps, and compare the two runs",
@@ -310,32 +267,25 @@ FUSION = Rule(
     evidence=("chained_frac",),
     target="one kernel a chain",
     threshold=(
-        "One kernel for each chain of kernels of 10 µs or more saves at least 20 % "
-        "of the time; 30 % is severe (conventions)"
+        "One kernel for each chain of kernels of 10 µs or more saves at least 20 % of the time; 30 "
+        "% is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Give torch.nn.functional.cross_entropy the class numbers: it needs no one_hot target"),
-            only=(Fact.ONE_HOT,),
+        now(
+            "Give torch.nn.functional.cross_entropy the class numbers: it needs no one_hot target",
+            when=Fact.ONE_HOT,
         ),
-        Step(
-            IMMEDIATE,
-            ("Compile the model, or the function with these operators, with torch.compile"),
+        now(
+            "Compile the model, or the function with these operators, with torch.compile",
             code=SHOW_COMPILE,
         ),
-        Step(
-            MEDIUM_TERM,
-            (
-                "Call PyTorch's own fused operator where there is one "
-                "(torch.nn.functional.gelu, layer_norm, "
-                "scaled_dot_product_attention)"
-            ),
+        soon(
+            "Call PyTorch's own fused operator where there is one (torch.nn.functional.gelu, "
+            "layer_norm, scaled_dot_product_attention)"
         ),
-        Step(
-            MEDIUM_TERM,
-            ("Keep their tensors in 16 bits (torch.bfloat16): they read and write half of the bytes"),
-            unless=(Fact.REDUCED,),
+        soon(
+            "Keep their tensors in 16 bits (torch.bfloat16): they read and write half of the bytes",
+            when=~Fact.REDUCED,
         ),
     ),
     next="Run the same steps under torch.compile, and compare the two runs",
@@ -348,61 +298,36 @@ PRECISION = Rule(
     evidence=("reduced_precision_frac",),
     target="above 50 %",
     threshold=(
-        "Less than half of the matrix work uses 16 or 8 bits, and matrix work "
-        "takes at least 10 % of the kernel time (conventions)"
+        "Less than half of the matrix work uses 16 or 8 bits, and matrix work takes at least 10 % "
+        "of the kernel time (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Convert model and inputs to float32 (x.float()): NumPy makes "
-                "float64 arrays, which torch.autocast leaves as they are"
+                "Convert model and inputs to float32 (x.float()): NumPy makes float64 arrays, "
+                "which torch.autocast leaves as they are"
             ),
-            only=(Fact.PYTORCH, Fact.FLOAT64),
+            when=Fact.PYTORCH & Fact.FLOAT64,
         ),
-        Step(
-            IMMEDIATE,
-            ("Then allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))"),
-            only=(Fact.PYTORCH, Fact.FLOAT64),
-            unless=(Fact.BEFORE_AMPERE,),
+        now(
+            "Then allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))",
+            when=Fact.PYTORCH & Fact.FLOAT64 & ~Fact.BEFORE_AMPERE,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             "Run the forward pass under torch.autocast with bfloat16",
-            only=(Fact.PYTORCH,),
-            unless=(Fact.FLOAT64, Fact.BEFORE_AMPERE),
+            when=Fact.PYTORCH & ~Fact.FLOAT64 & ~Fact.BEFORE_AMPERE,
             code=SHOW_AUTOCAST,
         ),
-        Step(
-            IMMEDIATE,
+        now(
             (
-                "Run the forward pass under torch.autocast with float16, in "
-                "training with torch.amp.GradScaler: this GPU has no tensor cores "
-                "for bfloat16"
+                "Run the forward pass under torch.autocast with float16, in training with "
+                "torch.amp.GradScaler: this GPU has no tensor cores for bfloat16"
             ),
-            only=(Fact.PYTORCH, Fact.VOLTA),
-            unless=(Fact.FLOAT64,),
+            when=Fact.PYTORCH & Fact.VOLTA & ~Fact.FLOAT64,
         ),
-        Step(
-            IMMEDIATE,
-            ("Allow TF32 in matrix products (torch.set_float32_matmul_precision('high'))"),
-            only=(Fact.PYTORCH, Fact.FLOAT32_PRODUCTS),
-            unless=(Fact.BEFORE_AMPERE,),
-        ),
-        Step(
-            IMMEDIATE,
-            ("Allow TF32 in convolutions (torch.backends.cudnn.allow_tf32 = True)"),
-            only=(Fact.PYTORCH, Fact.FLOAT32_CONVOLUTIONS),
-            unless=(Fact.BEFORE_AMPERE,),
-        ),
-        Step(
-            IMMEDIATE,
-            "Call the matrix library in 16 bits or TF32 (cublasSetMathMode)",
-            unless=(Fact.PYTORCH,),
-        ),
-        Step(MEDIUM_TERM, "Pad matrix dimensions to multiples of 8, or better of 64"),
-        Step(MEDIUM_TERM, "Compare the loss with the loss in float32"),
-        Step(LONG_TERM, "Train in 8 bits if hardware and accuracy allow it"),
+        *ON_TENSOR_CORES,
+        soon("Compare the loss with the loss in float32"),
+        later("Train in 8 bits if hardware and accuracy allow it"),
     ),
     next="Measure the tensor-pipe activity of each kernel: {ncu}",
     objections=(Objection.PIPE_WORKS,),
@@ -418,22 +343,22 @@ MEMORY_GROWTH = Rule(
     evidence=("memory_growth_bytes",),
     target="0 B",
     threshold=(
-        "In nine of ten steady steps the least allocated memory is more than in "
-        "the step before, and it grows by 1 % of the peak in all (conventions)"
+        "In nine of ten steady steps the least allocated memory is more than in the step before, "
+        "and it grows by 1 % of the peak in all (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Look for tensors that a list, a metric or a closure keeps: add loss.item() or loss.detach(), not loss"),
+        now(
+            "Look for tensors that a list, a metric or a closure keeps: add loss.item() or "
+            "loss.detach(), not loss"
         ),
-        Step(
-            IMMEDIATE,
-            ("If a key-value cache grows, allocate it for the longest sequence before the loop"),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Test that the memory after step 10 and after step 100 is the same (torch.cuda.memory_allocated)"),
+        now("If a key-value cache grows, allocate it for the longest sequence before the loop"),
+        soon(
+            "Test that the memory after step 10 and after step 100 is the same "
+            "(torch.cuda.memory_allocated)"
         ),
     ),
-    next=("Find where it is allocated: torch.cuda.memory._record_memory_history(), then _dump_snapshot(FILE)"),
+    next=(
+        "Find where it is allocated: torch.cuda.memory._record_memory_history(), then "
+        "_dump_snapshot(FILE)"
+    ),
 )

@@ -15,6 +15,7 @@ from perfkit.diagnosis.rules.changes import Change, Freed
 from perfkit.selection import Selection
 
 IMMEDIATE, MEDIUM_TERM, LONG_TERM = HORIZONS
+WORTH_A_LOOK = "10 % of the time is worth a look, 30 % is severe (conventions)"
 Known = Mapping[str, Figure]
 Find = Callable[[Selection, Known], Iterator[Finding]]
 # Start and duration (ns) of the longest moment of a kind; None where there is none.
@@ -102,6 +103,30 @@ class Fact(Enum):
     SENDS = "sends"
     ALL_TO_ALL = "all_to_all"
 
+    def __and__(self, other: "Fact | Condition") -> "Condition":
+        """Return the condition that both hold."""
+        return Condition((self,)) & other
+
+    def __invert__(self) -> "Condition":
+        """Return the condition that this fact does not hold."""
+        return Condition(absent=(self,))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Facts that must hold, and facts that must not: `Fact.PYTORCH & ~Fact.PINNED`."""
+
+    holding: tuple[Fact, ...] = ()
+    absent: tuple[Fact, ...] = ()
+
+    def __and__(self, other: "Fact | Condition") -> "Condition":
+        """Return the condition that both hold."""
+        more = Condition((other,)) if isinstance(other, Fact) else other
+        return Condition(self.holding + more.holding, self.absent + more.absent)
+
+
+ALWAYS = Condition()
+
 
 class Hides(Enum):
     """When a finding hides what the others say, so that it stands before all of them."""
@@ -113,19 +138,32 @@ class Hides(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do.
+    """Something to do, as `now`, `soon` and `later` make it.
 
     horizon: within days (IMMEDIATE), weeks to months (MEDIUM_TERM) or quarters (LONG_TERM).
     text: begins with a verb; {nsys}, {ncu}, {torch} and {callers} become commands for the run.
-    only: facts that must all hold; unless: facts of which none may hold.
-    code: an example that shows how.
+    when: what the run must show; code: an example that shows how.
     """
 
     horizon: str
     text: str
-    only: tuple[Fact, ...] = ()
-    unless: tuple[Fact, ...] = ()
+    when: Condition
     code: str = ""
+
+
+def now(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step for the next days."""
+    return Step(IMMEDIATE, text, ALWAYS & when, code)
+
+
+def soon(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step for the next weeks or months."""
+    return Step(MEDIUM_TERM, text, ALWAYS & when, code)
+
+
+def later(text: str, *, when: Fact | Condition = ALWAYS, code: str = "") -> Step:
+    """Return a step for the next quarters."""
+    return Step(LONG_TERM, text, ALWAYS & when, code)
 
 
 @dataclass(frozen=True)
@@ -172,7 +210,7 @@ class Rule:
     name: identifies it; question: what it asks, in words.
     needs: tables; "A|B" is either.
     evidence: ids of the figures that it rests on; * stands for any text.
-    target: what the first figure should be.
+    target: what the first figure should be: under a tenth of the time, if nothing is said.
     threshold: from which value on perfkit tells the finding, and who set that value.
     find: yields its finding; None where another module calls `tell`.
     kind, title, label, unit, definition: of a rule that one analysis tells among others: what
@@ -204,10 +242,10 @@ class Rule:
     question: str
     needs: tuple[str, ...]
     evidence: tuple[str, ...]
-    target: str
     threshold: str
     advice: tuple[Step, ...]
     next: str
+    target: str = "under 10 %"
     find: Find | None = None
     kind: str = ""
     title: str = ""
@@ -227,6 +265,11 @@ class Rule:
     vagueness: int | None = None
     is_remainder: bool = False
     hides: Hides = Hides.NEVER
+
+
+def worth_a_look(what: str) -> str:
+    """Return the threshold of a rule about a share of the time."""
+    return f"{what}: {WORTH_A_LOOK}"
 
 
 def tell(

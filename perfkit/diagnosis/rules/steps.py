@@ -4,21 +4,24 @@ from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_DATA_LOADING
 from perfkit.diagnosis.rules.changes import HIDDEN_LOADING
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import IMMEDIATE, LONG_TERM, MEDIUM_TERM, Fact, Hides, Rule, Step
+from perfkit.diagnosis.rules.rule import Fact, Hides, Rule, later, now, soon, worth_a_look
 
 SHOW_CHECKPOINT = """\
 from torch.distributed.checkpoint import async_save
 saving = async_save({"model": model.state_dict()}, checkpoint_id=path)"""
+
+STEADY_STEPS = now(
+    "Leave the first steps out of each measurement: choose a window of steady steps with --window"
+)
 
 INPUT = Rule(
     name="input",
     question="Does each step wait for its data?",
     needs=("OPS", "RANGES"),
     evidence=("input_wait_frac",),
-    target="under 10 %",
     threshold=(
-        "Waiting for the loader: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions). Case 1 of the course's chapter waits for 40 %"
+        "Waiting for the loader: 10 % of the time is worth a look, 30 % is severe (conventions). "
+        "Case 1 of the course's chapter waits for 40 %"
     ),
     advice=FOR_DATA_LOADING,
     next="Record the GPU and the loader at the same time: {nsys}",
@@ -33,21 +36,16 @@ PREPARATION = Rule(
     question="Is the GPU idle while the CPU prepares data?",
     needs=("KERNELS", "OPS"),
     evidence=("preparing_idle_frac",),
-    target="under 10 %",
-    threshold=("Idle time while the CPU prepares data: 10 % of the time is worth a look, 30 % is severe (conventions)"),
+    threshold=worth_a_look("Idle time while the CPU prepares data"),
     advice=(
-        Step(IMMEDIATE, "Prepare items in batches instead of one by one"),
-        Step(IMMEDIATE, "Use fast tokenizers and image processors (use_fast=True)"),
-        Step(
-            IMMEDIATE,
-            "Move the preparation into workers of the DataLoader",
-            only=(Fact.DATALOADER,),
-        ),
-        Step(IMMEDIATE, "Move the preparation into processes of their own", unless=(Fact.DATALOADER,)),
-        Step(MEDIUM_TERM, "Prepare the data once and store the result"),
-        Step(MEDIUM_TERM, "Resize and normalise images on the GPU"),
-        Step(MEDIUM_TERM, "Cache results that the program needs again"),
-        Step(LONG_TERM, "Run the preparation on separate machines or GPUs"),
+        now("Prepare items in batches instead of one by one"),
+        now("Use fast tokenizers and image processors (use_fast=True)"),
+        now("Move the preparation into workers of the DataLoader", when=Fact.DATALOADER),
+        now("Move the preparation into processes of their own", when=~Fact.DATALOADER),
+        soon("Prepare the data once and store the result"),
+        soon("Resize and normalise images on the GPU"),
+        soon("Cache results that the program needs again"),
+        later("Run the preparation on separate machines or GPUs"),
     ),
     next="Time the preparation alone, per batch, and compare it with the step",
     reason="the CPU was preparing data",
@@ -62,38 +60,38 @@ CHECKPOINTING = Rule(
     evidence=("checkpoint_frac", "checkpoint_*"),
     target="under 5 %",
     threshold=(
-        "perfkit reports 5 % of the time or more; 10 % is worth a look, 30 % is "
-        "severe (conventions). The guide asks for 140 GB in 60 s"
+        "perfkit reports 5 % of the time or more; 10 % is worth a look, 30 % is severe "
+        "(conventions). The guide asks for 140 GB in 60 s"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Save asynchronously: torch.distributed.checkpoint.async_save, --async-save of Megatron"),
-            only=(Fact.PYTORCH,),
+        now(
+            (
+                "Save asynchronously: torch.distributed.checkpoint.async_save, --async-save of "
+                "Megatron"
+            ),
+            when=Fact.PYTORCH,
             code=SHOW_CHECKPOINT,
         ),
-        Step(
-            IMMEDIATE,
-            (
-                "Save checkpoints less often: every sqrt(2 x time to save x mean "
-                "time between failures) (Young's formula)"
-            ),
+        now(
+            "Save checkpoints less often: every sqrt(2 x time to save x mean time between "
+            "failures) (Young's formula)"
         ),
-        Step(MEDIUM_TERM, "Write to local NVMe and copy to shared storage in the background"),
-        Step(
-            MEDIUM_TERM,
+        soon("Write to local NVMe and copy to shared storage in the background"),
+        soon(
             (
-                "Let each rank write its own shard, instead of letting rank 0 "
-                "write everything (torch.distributed.checkpoint)"
+                "Let each rank write its own shard, instead of letting rank 0 write everything "
+                "(torch.distributed.checkpoint)"
             ),
-            unless=(Fact.ONE_GPU,),
+            when=~Fact.ONE_GPU,
         ),
-        Step(
-            LONG_TERM,
-            ("Use parallel storage that can store a checkpoint in under a minute (140 GB need 2.3 GB/s)"),
+        later(
+            "Use parallel storage that can store a checkpoint in under a minute (140 GB need "
+            "2.3 GB/s)"
         ),
     ),
-    next=("Record at least two checkpoints, each in an NVTX range, with the calls that write: {nsys}"),
+    next=(
+        "Record at least two checkpoints, each in an NVTX range, with the calls that write: {nsys}"
+    ),
     reason="checkpoints or file writes stopped the GPU",
     objections=(Objection.ONE_CHECKPOINT, Objection.IRREGULAR),
     direct_with=("checkpoint_named_frac", "checkpoint_written_frac"),
@@ -106,28 +104,22 @@ WARM_UP = Rule(
     evidence=("warm_up_frac", "start_up_frac", "start_up_count"),
     target="0 %",
     threshold=(
-        "Warm-up steps take more than 1.5 times the median of the later steps "
-        "(convention): 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
+        "Warm-up steps take more than 1.5 times the median of the later steps (convention): 10 % "
+        "of the time is worth a look, 30 % is severe (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Leave the first steps out of each measurement: choose a window of steady steps with --window"),
+        STEADY_STEPS,
+        now("Record with torch.profiler.schedule(wait=1, warmup=2, active=6)", when=Fact.PYTORCH),
+        soon(
+            "Keep the results of compilation and autotuning between runs (TORCHINDUCTOR_CACHE_DIR)",
+            when=Fact.PYTORCH,
         ),
-        Step(
-            IMMEDIATE,
-            "Record with torch.profiler.schedule(wait=1, warmup=2, active=6)",
-            only=(Fact.PYTORCH,),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Keep the results of compilation and autotuning between runs (TORCHINDUCTOR_CACHE_DIR)"),
-            only=(Fact.PYTORCH,),
-        ),
-        Step(LONG_TERM, ("Keep shapes fixed so that the compiler has no work after the first step")),
+        later("Keep shapes fixed so that the compiler has no work after the first step"),
     ),
-    next=("Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter of this report"),
+    next=(
+        "Choose a window of steady steps: --capture-range=cudaProfilerApi, or the window parameter "
+        "of this report"
+    ),
     hides=Hides.IF_SEVERE,
 )
 
@@ -137,22 +129,20 @@ NO_REQUEST = Rule(
     needs=("KERNELS", "API_CALLS", "OS_CALLS"),
     evidence=("no_request_frac",),
     target="set by the load",
-    threshold=("The thread that launches work waits in epoll_wait or accept for 10 % of the time (convention)"),
-    advice=(
-        Step(
-            IMMEDIATE,
-            (
-                "Judge the server by the time of a request and by its throughput "
-                "under full load (such as vllm bench serve --request-rate=inf for "
-                "vLLM), not by the idle time"
-            ),
-        ),
-        Step(
-            MEDIUM_TERM,
-            ("Share the GPU with another service, or use fewer GPUs, if the load stays this low"),
-        ),
+    threshold=(
+        "The thread that launches work waits in epoll_wait or accept for 10 % of the time "
+        "(convention)"
     ),
-    next=("Record the server under the load that you care about, and compare the time of one request"),
+    advice=(
+        now(
+            "Judge the server by the time of a request and by its throughput under full load "
+            "(such as vllm bench serve --request-rate=inf for vLLM), not by the idle time"
+        ),
+        soon("Share the GPU with another service, or use fewer GPUs, if the load stays this low"),
+    ),
+    next=(
+        "Record the server under the load that you care about, and compare the time of one request"
+    ),
     reason="the server had no request",
 )
 
@@ -163,17 +153,17 @@ STEP_LENGTHS = Rule(
     evidence=("short_step_ns", "long_step_ns"),
     target="one length",
     threshold=(
-        "The long steps take 1.5 times as long as the short ones or more, and each "
-        "kind is 5 % of the steps (conventions)"
+        "The long steps take 1.5 times as long as the short ones or more, and each kind is 5 % of "
+        "the steps (conventions)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Find what the long steps do besides: choose one of each kind with --window, and compare the two reports"),
+        now(
+            "Find what the long steps do besides: choose one of each kind with --window, and "
+            "compare the two reports"
         ),
-        Step(MEDIUM_TERM, "Do what only some steps need in another thread, or less often"),
+        soon("Do what only some steps need in another thread, or less often"),
     ),
-    next=("Give the long and the short steps names (NVTX ranges), and compare their parts: {nsys}"),
+    next="Give the long and the short steps names (NVTX ranges), and compare their parts: {nsys}",
 )
 
 START_UP = Rule(
@@ -183,19 +173,16 @@ START_UP = Rule(
     evidence=("start_up_frac", "start_up_count"),
     target="0 %",
     threshold=(
-        "Idle time while kernels are loaded: 10 % of the time is worth a look "
-        "(convention). A first launch loads its kernel if it lasts at least 0.1 ms "
-        "and 10 times the median of the later launches (convention)"
+        "Idle time while kernels are loaded: 10 % of the time is worth a look (convention). A "
+        "first launch loads its kernel if it lasts at least 0.1 ms and 10 times the median of the "
+        "later launches (convention)"
     ),
     advice=(
-        Step(
-            IMMEDIATE,
-            ("Load kernels before the measured part: run a few warm-up steps, or set CUDA_MODULE_LOADING=EAGER"),
+        now(
+            "Load kernels before the measured part: run a few warm-up steps, or set "
+            "CUDA_MODULE_LOADING=EAGER"
         ),
-        Step(
-            IMMEDIATE,
-            ("Leave the first steps out of each measurement: choose a window of steady steps with --window"),
-        ),
+        STEADY_STEPS,
     ),
     next="Record a longer run, or steady steps only: --capture-range=cudaProfilerApi",
 )
