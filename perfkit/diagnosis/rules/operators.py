@@ -2,6 +2,7 @@
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import SHOW_COMPILE
+from perfkit.diagnosis.rules.changes import NO_MEMORY_CALLS
 from perfkit.diagnosis.rules.moments import longest_kernel
 from perfkit.diagnosis.rules.rule import (
     IMMEDIATE,
@@ -118,6 +119,7 @@ ALLOCATOR_OFF = Rule(
     ),
     next=("Print the settings: env | grep MEMORY_CACHING, and record the same steps again without them"),
     reason="the CPU was allocating and freeing the memory of each tensor",
+    at_best=NO_MEMORY_CALLS,
 )
 
 ATTENTION = Rule(
