@@ -25,9 +25,10 @@ from perfkit.diagnosis.gpus import slow, spread, waiting
 from perfkit.diagnosis.kernels import binding
 from perfkit.diagnosis.launching import blocking, distances, pauses
 from perfkit.diagnosis.machine import growing
-from perfkit.diagnosis.replayed import BLOCKED, SLOWED, slowed
+from perfkit.diagnosis.replayed import BLOCKED
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Rule
+from perfkit.diagnosis.slowing import SLOWED, slowed
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.tiles import readings

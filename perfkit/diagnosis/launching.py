@@ -21,11 +21,12 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import AT_MOST, avoidable, synchronisations
-from perfkit.diagnosis.replayed import FASTER, PAUSE_NS, saving, slowed, uncapturable, with_others
+from perfkit.diagnosis.replayed import saving, uncapturable, with_others
 from perfkit.diagnosis.rules.changes import NO_WAITS
 from perfkit.diagnosis.rules.launches import LAUNCH_BLOCKING, LAUNCH_OVERHEAD, SMALL_OPERATORS, SYNCHRONISATION
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
+from perfkit.diagnosis.slowing import PAUSE_NS
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -119,10 +120,9 @@ def _blocking(view: Selection) -> Iterator[Finding]:
     cost = Figure("blocking_wait_frac", "Time in these launches", inside / span, "1", definition, "KERNELS, API_CALLS")
     text = f"{waits.text} of {count:,} launch calls return only after their kernel has ended. The environment variable "
     text += "CUDA_LAUNCH_BLOCKING=1 does this, and so do tools for debugging."
-    rest = (span - inside) / slowed(view)  # the profiler slows down only what the CPU does between the launches
-    high = (inside + rest) / max(rest, float(busy(view)["kernel_busy_ns"].sum()), 1.0)
+    rest = max(span - inside, float(busy(view)["kernel_busy_ns"].sum()), 1.0)
+    high = span / rest
     reason = "best case: the run saves all of the time in these calls, and kernels run while the CPU prepares the next"
-    reason += f"; {FASTER}" if slowed(view) > 1 else ""
     gain = Gain(1.0, max(high, 1.0), reason, max(1 - 1 / high, 0.0))
     title = f"Launches that wait for their kernels take {cost.text} of the time"
     yield tell(LAUNCH_BLOCKING, title, severity(gain.share or 0.0), text, (waits, cost), gain)

@@ -295,7 +295,8 @@ def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     copy, normal = (kernels["family"].eq(name).to_numpy() for name in ("copy", "normalisation"))
     moves = copy & ~casts(view)
     if (moved := float(share[moves].sum())) >= NOTABLE:
-        yield _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
+        finding = _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
+        yield replace(finding, gain=with_others(finding.gain, _of_repeated(kernels, share)))
     chained = kernels["family"].isin(FUSIBLE).to_numpy() & ~unfused(view) & ~where(kernels["full_name"], ALONE.search)
     chained &= ~kernels["in_graph"].to_numpy()
     found = detected(view)  # a step of ranges holds the launches of its kernels
@@ -342,6 +343,17 @@ def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: 
     if is_layout:
         gain = with_others(gain, {"normalisation": with_normal - moved})
     return tell(LAYOUT, title, severity(moved), text, (figure,), gain)
+
+
+def _of_repeated(kernels: pd.DataFrame, share: pd.Series) -> dict[str, float]:
+    """Return the share of the time in attention, where that reads keys and values that were repeated.
+
+    Without the repetition it reads a part of the bytes.
+    """
+    repeats = kernels["outermost"].eq("aten::repeat_interleave")
+    if share[repeats].sum() < NOTABLE:
+        return {}
+    return {"attention": float(share[kernels["family"].eq("attention")].sum())}
 
 
 def by_operator(kernels: pd.DataFrame, share: pd.Series) -> str:

@@ -29,15 +29,16 @@ from perfkit.diagnosis import ledger, timeline
 from perfkit.diagnosis.finding import HORIZONS, Figure, Finding, Gain, removing, severity
 from perfkit.diagnosis.framework import AT_MOST, VOLTA, capability, formats
 from perfkit.diagnosis.idle_owner import OWNED_CAUSES, owner_of, while_idle
-from perfkit.diagnosis.replayed import slowed, with_others
+from perfkit.diagnosis.replayed import with_others
 from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules import idle as idle_rules
 from perfkit.diagnosis.rules.idle import IDLE, IDLE_EDGE, INSIDE
 from perfkit.diagnosis.rules.kernels import COMPUTATION, MEMORY_BANDWIDTH, SLOW_PATHS, TENSOR_CORES, TOO_LITTLE
 from perfkit.diagnosis.rules.operators import ATTENTION_MASK, CASTS, UNALIGNED_PRODUCTS
 from perfkit.diagnosis.rules.rule import Rule, tell
+from perfkit.diagnosis.slowing import slowed
 from perfkit.diagnosis.speed import SHORT_NS, by_operator, casts, operated, shortening, unfused
-from perfkit.diagnosis.timeline import busy
+from perfkit.diagnosis.timeline import busy, span_ns
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.names.parsing import base
@@ -121,9 +122,9 @@ def _idle(
             is_owned = bool(owner.subject) and str(cause) in OWNED_CAUSES
             if is_owned:
                 title = while_idle(view, str(cause), owner, rest)
-            inside = first = ""
+            inside = first = tried = ""
             if cause == "host_code" and slowed(view) > 1:
-                inside, first = _inside_code(view, rows)
+                inside, first, tried = _inside_code(view, rows)
             text += inside
             if rest < share.value:
                 text += f" In all, this cause takes {share.text} of the time."
@@ -139,6 +140,8 @@ def _idle(
             gain = made.gain
             if first == PERSISTENT and "idle_data_loading_frac" in figures:  # new workers load the first batch late
                 gain = with_others(gain, {"data_loading": figures["idle_data_loading_frac"].value})
+            if tried:
+                gain = with_others(gain, {"computation": _kernels_of(view, tried)})
             yield replace(
                 made,
                 gain=gain,
@@ -193,10 +196,17 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
     return f" The CPU spent most of {which} in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
 
 
-def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str]:
+def _kernels_of(view: Selection, operator: str) -> float:
+    """Return the share of the time that kernels of an operator take."""
+    kernels = operated(view.framework)
+    return float(kernels["dur_ns"][kernels["operator"].eq(operator)].sum() / span_ns(view))
+
+
+def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str, str]:
     """Say in which operator, else in which function of Python, the CPU was in the middle of most of this time.
 
-    And what to do first. An operator that starts nothing on the GPU computes on the CPU.
+    And what to do first, and the operator if it tries kernels out. An operator that starts nothing on the GPU computes
+    on the CPU.
     """
     of, place = view.framework, rows.assign(start_ns=rows["start_ns"] + rows["part_ns"] // 2)
     for calls, kind in ((of.ops, "operator"), (of.python_calls, "Python function")):
@@ -205,17 +215,19 @@ def _inside_code(view: Selection, rows: pd.DataFrame) -> tuple[str, str]:
         shares = rows["part_ns"].groupby(name).sum() / rows["part_ns"].sum()
         if len(shares) and shares.max() >= HALF:
             inside = str(shares.idxmax())
-            remedy = next((each.remedy for each in INSIDE.values() if each.code.search(inside)), "")
+            known = next((each for each in INSIDE.values() if each.code.search(inside)), None)
+            remedy = known.remedy if known else ""
+            tried = inside if known and known.tries else ""
             is_long = rows["part_ns"][name == inside].mean() >= LONG_NS  # views of tensors take less
             if COMPUTING_CODE.match(inside) and is_long and not _starts_work(of, at[name == inside]):
-                remedy = ON_CPU
+                remedy, tried = ON_CPU, ""
             share = percent(float(shares.max()))
-            return f" For {share} of it the CPU worked inside the {kind} “{printable(inside, 80)}”.", remedy
+            return f" For {share} of it the CPU worked inside the {kind} “{printable(inside, 80)}”.", remedy, tried
     between = rows["part_ns"][_between_passes(view, place)].sum() / rows["part_ns"].sum()
     if between < HALF:
-        return "", ""
+        return "", "", ""
     share = percent(float(between))
-    return f" For {share} of it the CPU was between two passes over the DataLoader. {PASSES}", PERSISTENT
+    return f" For {share} of it the CPU was between two passes over the DataLoader. {PASSES}", PERSISTENT, ""
 
 
 def _starts_work(view: Selection, rows: NDArray[np.int64]) -> bool:

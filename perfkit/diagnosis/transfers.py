@@ -24,12 +24,13 @@ from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.replayed import PAUSE_NS
+from perfkit.diagnosis.replayed import idle_after, with_others
 from perfkit.diagnosis.rules import by_kind
 from perfkit.diagnosis.rules import copies as copy_rules
 from perfkit.diagnosis.rules.collectives import EXPOSED_COMMUNICATION
 from perfkit.diagnosis.rules.copies import COPIES_BOUND, COPIES_SMALL, EXPOSED_COPY
 from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.slowing import PAUSE_NS
 from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, on_gpus, span_ns, unrecorded
 from perfkit.format import number, percent, size
 from perfkit.selection import Selection
@@ -161,6 +162,8 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
         before = sum(waited.values())
         reason = f"{FASTER}; {how} the idle time before them, too ({percent(before)} of the time)"
         gain = replace(removing(min(share + before, 1.0), reason), share=share, beyond=tuple(waited))
+    elif kind == "pageable" and share >= NOTABLE and to_cpu(view, kind=kind) and len(view.framework.ops):
+        gain = with_others(gain, idle_after(view, rows))
     first = STAY if there_and_back else ""
     return tell(by_kind(copy_rules)[kind], title, severity(share), text, (figure,), gain, first=first)
 

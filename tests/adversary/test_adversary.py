@@ -26,7 +26,7 @@ KNOWN_WRONG = {
 def record(name: str, seed: int, folder: Path) -> Recorded:
     """Run a case; return its plan, the run, and what was recorded of it."""
     made = plan(name, seed)
-    machine = made.program.run()
+    machine = made.run()
     return made, machine, made.write(machine, folder)
 
 
@@ -37,7 +37,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def judged(made: Plan, machine: Machine, path: Path) -> tuple[list[Finding], list[str]]:
     """Return what perfkit tells of what was recorded, and what is wrong with that."""
-    found = diagnosis.findings(diagnosis.phases.whole(perfkit.select(perfkit.load(path))))
+    found = diagnosis.findings(perfkit.load(path))
     names = set().union(made.also, *(cause.names for cause in made.causes))
     strong = [item.rule for item in found if (item.severity, item.confidence) == ("high", "high")]
     wrong = [f"{rule} is not planted" for rule in strong if rule not in names]
@@ -48,7 +48,7 @@ def judged(made: Plan, machine: Machine, path: Path) -> tuple[list[Finding], lis
     if made.causes and not meant:
         wrong.append(f"none of {[cause.words for cause in made.first()]} is told first")
     elif meant and found[0].rule not in ONCE:
-        gain, truth = found[0].gain, made.gain(machine, meant[0])
+        gain, truth = found[0].gain, made.gain(meant[0])
         if not gain.low * (1 - SLACK) <= truth <= gain.high * (1 + SLACK):
             wrong.append(f"{truth:.2f} times as fast in truth, not {gain}")
     return found, wrong

@@ -38,7 +38,7 @@ def write(archive: Path) -> None:
             place = Path(folder, case)
             place.mkdir()
             made = plan(name, 0)
-            made.write(made.program.run(), place)
+            made.write(made.run(), place)
             for file in sorted(place.iterdir()):
                 entry = zipfile.ZipInfo(f"{case}/{file.name}", TIME)
                 out.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED, 9)

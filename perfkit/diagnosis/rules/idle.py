@@ -33,6 +33,7 @@ INSIDE = {
             "Set torch.backends.cudnn.benchmark to False, or pad the images to a "
             "few fixed sizes: cuDNN makes a new plan for each new shape"
         ),
+        tries=True,
     ),
     "plans": Inside(
         re.compile(r"^aten::.*(?:attention|fft|mm|linear)"),

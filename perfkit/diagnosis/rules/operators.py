@@ -2,6 +2,7 @@
 
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import EXISTING_BUFFERS, ON_TENSOR_CORES, SHOW_COMPILE
+from perfkit.diagnosis.rules.changes import NO_MEMORY_CALLS
 from perfkit.diagnosis.rules.moments import longest_kernel
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
@@ -96,6 +97,7 @@ ALLOCATOR_OFF = Rule(
         "them"
     ),
     reason="the CPU was allocating and freeing the memory of each tensor",
+    at_best=NO_MEMORY_CALLS,
 )
 
 ATTENTION = Rule(

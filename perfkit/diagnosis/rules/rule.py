@@ -187,10 +187,14 @@ FURTHER = (
 
 @dataclass(frozen=True)
 class Inside:
-    """Code that the CPU is inside while the GPU waits: the pattern of its name, and what to do."""
+    """Code that the CPU is inside while the GPU waits: the pattern of its name, and what to do.
+
+    tries: whether it runs kernels only to see how long they take, which go with it.
+    """
 
     code: Pattern[str]
     remedy: str
+    tries: bool = False
 
 
 @dataclass(frozen=True)
