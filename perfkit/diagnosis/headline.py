@@ -234,6 +234,12 @@ def _states(view: Selection, finding: Finding) -> str:
     return f" By state: {', '.join(notable)}."
 
 
+def cause(findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that the verdict is about; None where none is worth it."""
+    order = leading(findings)
+    return _largest_cause(order) if order else None
+
+
 def _largest_cause(order: Sequence[Finding]) -> Finding:
     """Return the first finding; of causes of idle time the one of over twice as much, though it is less sure."""
     first = order[0]
@@ -338,10 +344,9 @@ def _ends(
 
 def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
     """Yield the tile of what the verdict names, in the words and with the share of the picture."""
-    order = leading(findings)
-    if not order:
+    first = cause(findings)
+    if first is None:
         return
-    first = _largest_cause(order)
     parts = picture.keys(view, first)
     is_work = bool(parts) and parts[0] in WORK  # of which the finding may be about a part only
     share = None if is_work else first.gain.share
@@ -352,7 +357,7 @@ def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
         label = "Largest part" if is_work else "Largest loss"
         yield Tile(label, value, ", ".join(picture.name(key) for key in parts), first.evidence[0])
     elif first.evidence and (share or _is_warm_up(first)):
-        yield Tile(label, percent(share or first.evidence[0].value), theme(first.rule), first.evidence[0])
+        yield Tile("Largest loss", percent(share or first.evidence[0].value), theme(first.rule), first.evidence[0])
 
 
 def theme(rule: str) -> str:

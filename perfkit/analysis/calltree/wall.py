@@ -83,7 +83,8 @@ def branches(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str)
     for root in np.flatnonzero(roots & (value > 0)):
         rank = int(calltree["rank"].iloc[root])
         for part, amount in _divided(int(root), value, children).items():
-            text = OTHER_PATHS if part < 0 else totals.called(str(calltree["name"].iloc[part]))
+            is_named = part >= 0 and part != root
+            text = totals.called(str(calltree["name"].iloc[part])) if is_named else OTHER_PATHS
             rows.append((rank, text, amount))
     table = pd.DataFrame(rows, columns=["rank", "name", "value"])
     summed: pd.DataFrame = table.groupby(["rank", "name"])["value"].sum().reset_index()
@@ -101,17 +102,18 @@ def _children(parent: NDArray[np.int64]) -> dict[int, list[int]]:
 def _divided(root: int, value: NDArray[np.float64], children: dict[int, list[int]]) -> dict[int, float]:
     """Return the value of each part below a root, by row; -1 stands for all that is small."""
     least = LEAST_PATH * value[root]
-    parts = [root]
-    final: list[int] = []
+    open_parts = [root]
+    amounts: dict[int, float] = {}
     small = 0.0
-    while parts and len(parts) + len(final) < MOST_PATHS:
-        parts.sort(key=lambda row: value[row])
-        largest = parts.pop()
+    while open_parts and len(open_parts) + len(amounts) < MOST_PATHS:
+        open_parts.sort(key=lambda row: value[row])
+        largest = open_parts.pop()
         below = [row for row in children.get(largest, []) if value[row] >= least]
-        if not below:
-            final.append(largest)
-            continue
-        parts += below
-        small += value[largest] - sum(value[row] for row in below)
-    amounts = {row: float(value[row]) for row in (*parts, *final)}
+        own = float(value[largest] - sum(value[row] for row in below))
+        if own >= least:
+            amounts[largest] = own
+        else:
+            small += own
+        open_parts += below
+    amounts |= {row: float(value[row]) for row in open_parts}
     return amounts | ({-1: small} if small > 0 else {})

@@ -253,7 +253,7 @@ FOR_COMPUTATION = (
     Step(IMMEDIATE, "Measure the longest kernels: {ncu}", unless=(Fact.COUNTERS,)),
     Step(
         IMMEDIATE,
-        ("Open step 4: it shows what limits the longest kernels (call_roofline)"),
+        ("Remove what limits the longest kernel first (call_roofline names it)"),
         only=(Fact.COUNTERS,),
     ),
     Step(

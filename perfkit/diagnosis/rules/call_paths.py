@@ -158,7 +158,7 @@ PATHS_HOST = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            ("Open step 3 at this function (call_paths), and move work that is needed only once to before the loop"),
+            ("Move work of this function that is needed only once to before the loop"),
         ),
         Step(
             MEDIUM_TERM,

@@ -287,7 +287,7 @@ IDLE_HOST_CODE = Rule(
         ),
         Step(
             IMMEDIATE,
-            ("Open step 5 at these gaps: it names the Python function that runs during each gap"),
+            ("Shorten the Python functions that run during the longest gaps (step 5 names them)"),
             only=(Fact.OPERATORS,),
         ),
         Step(

@@ -50,7 +50,7 @@ LATENCY_BOUND = Rule(
         ),
         Step(
             IMMEDIATE,
-            ("Open step 4: it shows what the warps of the longest kernels wait for (stall_shares)"),
+            ("Remove the main stall of the longest kernels (stall_shares names it)"),
             only=(Fact.FULL_GRID, Fact.STALLS),
         ),
         Step(
@@ -119,7 +119,7 @@ CACHE_BOUND = Rule(
     advice=(
         Step(
             IMMEDIATE,
-            ("Open step 4: it shows hit rates, sectors per request and bank conflicts of the longest kernels (access)"),
+            ("Make the loads of the longest kernels coalesced and free of bank conflicts (access shows which are not)"),
             only=(Fact.COUNTERS,),
         ),
         Step(
