@@ -270,7 +270,8 @@ def pipe_shares(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """
     names = [form.format(pipe, of) for pipe in PIPES for form in _PIPE for of in ("active", "elapsed")]
     metrics = wide(launches, counters, names).to_numpy() / 100
-    busy = np.fmax.reduce(metrics.reshape(len(launches), len(PIPES), -1), axis=2)
+    of_each = len(names) // len(PIPES)
+    busy = np.fmax.reduce(metrics.reshape(len(launches), len(PIPES), of_each), axis=2)
     return pd.DataFrame(busy, launches.index, list(PIPES))
 
 

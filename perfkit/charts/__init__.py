@@ -46,6 +46,7 @@ from perfkit.charts import (  # noqa: E402
     detail,
     icicle,
     kernels,
+    limits,
     machine,
     monitor,
     operators,
@@ -57,5 +58,5 @@ from perfkit.charts import (  # noqa: E402
     timeline,
 )
 
-__all__ = ["comparison", "detail", "icicle", "kernels", "machine", "monitor", "operators", "ranks", "roofline"]
-__all__ += ["shares", "states", "tables", "timeline"]
+__all__ = ["comparison", "detail", "icicle", "kernels", "limits", "machine", "monitor", "operators", "ranks"]
+__all__ += ["roofline", "shares", "states", "tables", "timeline"]

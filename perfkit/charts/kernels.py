@@ -13,6 +13,7 @@ from perfkit.charts import shares, theme
 from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, fraction, hover, inline, known, layered, need, nothing
 from perfkit.charts.timeline import TICK
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
+from perfkit.names.parts import STALLS
 
 FORMAT_COLOURS = theme.COLOURS["format"]
 FORMAT_NAMES = {**{key: key.upper() for key in FORMAT_COLOURS}, "unknown": "unknown"}
@@ -30,8 +31,7 @@ LONGEST_NAME = 400  # characters in a tooltip
 SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"]
 ISSUING, OTHER_REASONS = "selected", "other reasons"
 LONGEST_STALLED, LONGEST_LEGEND = 46, 20  # characters
-# HPCToolkit's reasons for people, after the descriptions in a database's metrics/default.yaml.
-MEANINGS = theme.WORDS["stalls"]
+MEANINGS = STALLS  # HPCToolkit's reasons for people
 PEAKS = {"sm_frac": "compute", "memory_frac": "memory"}
 PEAK_COLOURS = {"compute": theme.KIND_COLOURS["computation"], "memory": theme.KIND_COLOURS["copy"]}
 NO_LAUNCH = "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."

@@ -12,6 +12,7 @@ import pandas as pd
 from perfkit.charts import theme
 from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import TIME, duration, percent, printable, unit
+from perfkit.names import parts as names
 
 PART_OF = {
     "computation_ns": "computation",
@@ -20,26 +21,19 @@ PART_OF = {
     "exposed_copy_ns": "copy",
     "idle_ns": "idle",
 }
-# By the column of a breakdown, or a cause or detail of idle time: what a reader calls it.
-TIME_NAMES = theme.WORDS["time"]  # how charts call the parts of the time, in their order
+TIME_NAMES = names.TIME  # by the column of a breakdown, or a cause or detail of idle time
 TIME_COLOURS = {
     **{TIME_NAMES[column]: KIND_COLOURS[kind] for column, kind in PART_OF.items()},
     TIME_NAMES["collector"]: "#6B6B6B",
     TIME_NAMES["unknown"]: "#D9D9D9",
     TIME_NAMES["small"]: "#B9A48C",
+    TIME_NAMES["not_running"]: "#C77DBB",
+    TIME_NAMES["cpu_not_recorded"]: "#D9D9D9",
     **{TIME_NAMES[n]: shade for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items() if n in TIME_NAMES},
 }
 TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
-# By the kind of a line of a ledger, but of idle time, which is drawn by cause.
-KEY_OF = {
-    "computation": "computation_ns",
-    "collective": "exposed_communication_ns",
-    "other_kernels": "other_kernels_ns",
-    "copy": "exposed_copy_ns",
-    "collector": "collector",
-    "unknown": "unknown",
-}
-SMALL = 0.01  # of the time of all devices; smaller parts are one (convention)
+BUSY = ("computation_ns", "exposed_copy_ns")  # keys of the work of a GPU in a profile of call paths
+ZOOMED = 0.1  # of the wall time; less work of the GPU has a bar of its own (convention)
 MOST_DEVICES, MOST_BARS = 8, 24
 NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL, LABEL_PIXELS = 0.055, 36  # of the span; a narrower part has no room for its figure
@@ -109,8 +103,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     begin, end = ends(share, long[["rank", "gpu"]].apply(tuple, axis=1))
     texts = {"share": share.map(percent), "told": long["ns"].map(duration), "part": long["key"].map(TIME_NAMES)}
     drawn = pd.DataFrame({"label": theme.devices(long), "begin": begin, "end": end, "most": long["most"], **texts})
-    names = [name for key, name in TIME_NAMES.items() if key in set(long["key"])]
-    shades = alt.Scale(domain=names, range=[TIME_COLOURS[name] for name in names])
+    shades = _shades(long["key"])
     of_all = long.groupby("key")["ns"].sum() / shown["span_ns"].sum()
     told = ", ".join(f"{TIME_NAMES[key]} {percent(of_all[key])}" for key in TIME_NAMES if key in of_all)
     tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"), ("most", "most of it"))
@@ -123,6 +116,63 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
 
 
+def _shades(keys: pd.Series) -> alt.Scale:
+    """Return the colours of the parts of the time that are there, in the order of TIME_NAMES."""
+    present = set(keys)
+    shown = [name for key, name in TIME_NAMES.items() if key in present]
+    return alt.Scale(domain=shown, range=[TIME_COLOURS[name] for name in shown])
+
+
+def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw what the wall time of a call-path profile is made of, and below it the GPU's work alone where it is small.
+
+    `ledger`: columns rank, gpu, kind, cause, owner, ns (`analysis.ledger.LEDGER`), as from `diagnosis.path_ledger`.
+    """
+    need(ledger, "rank", "gpu", "kind", "cause", "owner", "ns")
+    if not ledger["ns"].sum():
+        return nothing(title or "No activity", NO_GPU)
+    drawn = _wall_bars(ledger)
+    whole = duration(int(ledger["ns"].sum()))
+    of_all = names.shares(ledger)
+    told = ", ".join(f"{TIME_NAMES[str(key)]} {percent(share)}" for key, share in of_all.items())
+    tips = hover(("label", "bar"), ("part", "part of the time"), "share", ("told", "time"), ("most", "most of it"))
+    drawn_bars = bars(drawn, "part", _shades(drawn["key"]), axis="share of the bar's time", shown=tips)
+    idle = float(of_all[[key for key in of_all.index if key not in BUSY]].sum())
+    return layered(
+        [drawn_bars, figures(drawn, "part", TIME_DARK)],
+        title or f"The GPU works {percent(1 - idle)} of {whole}",
+        _wall_notes(of_all),
+        picture=f"Stacked bars of {told}",
+        size=(WIDTH, alt.Step(34)),
+    )
+
+
+def _wall_notes(of_all: pd.Series) -> list[str]:
+    """Return how to read the picture of the wall time."""
+    notes = ["Copies count only while no kernel runs."]
+    if "host_code" in of_all:
+        notes.append("The call paths of the CPU are spread over the time without GPU work: they have no times of day.")
+    return notes
+
+
+def _wall_bars(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return the segments of the bar of the wall time, and of one of the GPU's work where that is too small to see."""
+    works = names.keys(ledger).isin(list(BUSY))
+    parts = [("wall time", ledger)]
+    if 0 < ledger.loc[works, "ns"].sum() < ZOOMED * ledger["ns"].sum():
+        parts.append(("GPU work in it", ledger[works]))
+    frames = []
+    for label, lines in parts:
+        whole = int(lines["ns"].sum())
+        long = _parts_of_time(lines.assign(rank=0, gpu=0, span_ns=whole), least=0.0)
+        share = long["ns"] / whole
+        begin, end = ends(share, long["rank"])
+        texts = {"share": share.map(percent), "told": long["ns"].map(duration), "part": long["key"].map(TIME_NAMES)}
+        columns = {"label": f"{label}: {duration(whole)}", "begin": begin, "end": end, "most": long["most"]}
+        frames.append(pd.DataFrame({**columns, **texts, "key": long["key"]}))
+    return pd.concat(frames, ignore_index=True)
+
+
 def _spans(ledger: pd.DataFrame) -> pd.DataFrame:
     """Return rank, gpu, span_ns (the known time) and idle_ns of each device of a ledger."""
     known = ledger["ns"].where(ledger["kind"] != "unknown", 0)
@@ -131,15 +181,15 @@ def _spans(ledger: pd.DataFrame) -> pd.DataFrame:
     return of_device[["span_ns", "known_ns", "idle_ns"]].sum().reset_index()
 
 
-def _parts_of_time(lines: pd.DataFrame) -> pd.DataFrame:
+def _parts_of_time(lines: pd.DataFrame, *, least: float = names.SMALL) -> pd.DataFrame:
     """Return the lines of a ledger as parts of the picture, in the order of TIME_NAMES within a device.
 
-    Columns rank, gpu, span_ns, key, ns, and `most`: who has the largest share of the part.
+    Columns rank, gpu, span_ns, key, ns, and `most`: who has the largest share of the part. Parts under `least` of the
+    time of all devices are one.
     """
-    key = lines["cause"].astype(object).where(lines["kind"] == "idle", lines["kind"].map(KEY_OF).astype(object))
-    lines = lines.assign(key=key.where(key.isin(list(TIME_NAMES)), "idle_ns"))
+    lines = lines.assign(key=names.keys(lines))
     of_all = lines.groupby("key")["ns"].transform("sum") / lines["ns"].sum()
-    lines = lines.assign(key=lines["key"].where(of_all >= SMALL, "small"))
+    lines = lines.assign(key=lines["key"].where(of_all >= least, "small"))
     keys = ["rank", "gpu", "span_ns", "key"]
     summed = lines.groupby([*keys, "owner"], observed=True, dropna=False)["ns"].sum()
     by_owner = summed.reset_index().sort_values("ns", ascending=False, kind="stable")

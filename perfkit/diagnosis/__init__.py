@@ -15,6 +15,7 @@ from typing import Any
 from perfkit.diagnosis import (
     allocator,
     comparison,
+    counter_ledger,
     framework,
     gpus,
     job,
@@ -24,8 +25,10 @@ from perfkit.diagnosis import (
     lengths,
     machine,
     monitor,
+    path_ledger,
     paths,
     phases,
+    picture,
     recording,
     replayed,
     requests,
@@ -53,12 +56,14 @@ from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
 __all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "phases", "plain"]
+__all__ += ["counter_ledger", "monitor", "path_ledger", "picture"]
 __all__ += ["judged", "ledger", "recording", "refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
     "the recording has no timeline",
     "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM",
+    is_of_another_tool=True,
 )
 # What records every operation of graphs, by the kind of capture that holds the timeline.
 GRAPH_NODES = {
@@ -73,11 +78,13 @@ COUNTERS = Refusal(
     "the recording has no hardware counters of single kernels",
     "ncu --set full --launch-count 50 -o report PROGRAM; where perfkit cannot read its file, then "
     "ncu --import report.ncu-rep --csv --page raw > report.csv",
+    is_of_another_tool=True,
 )
 CLOCK = Refusal(
     "Was the clock lowered by power or heat while kernels ran?",
     "the recording has neither the clock nor the reasons for lowering it",
     "nvidia-smi dmon -s pucvmet -o DT (or --query-gpu=clocks.sm,clocks.max.sm,clocks_event_reasons.active) meanwhile",
+    is_of_another_tool=True,
 )
 # What records the same on AMD's GPUs.
 AMD = {

@@ -191,11 +191,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A question this run cannot answer, why, and what to record so that it can."""
+    """A question this run cannot answer, why, and what to record so that it can.
+
+    `is_of_another_tool`: the kind of recording cannot answer it at all, whatever its options.
+    """
 
     question: str
     reason: str
     record: str
+    is_of_another_tool: bool = False
     absent = "the recording has no such data"  # the most common reason
 
 
@@ -244,6 +248,8 @@ def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
     values = asdict(item)
     if isinstance(item, Figure):
         values["text"] = item.marked
+    if isinstance(item, Refusal):
+        del values["is_of_another_tool"]  # it decides what the first page asks
     if isinstance(item, Finding):
         del values["objections"], values["is_mean"]  # what follows from them stands in words
         values["evidence"] = [figure.id for figure in item.evidence]

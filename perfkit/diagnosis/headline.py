@@ -9,11 +9,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.diagnosis import paths, phases, recording
+from perfkit.diagnosis import path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.monitor import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE
 from perfkit.diagnosis.rules.rule import Hides
 from perfkit.diagnosis.tiles import (
     READ,
@@ -29,6 +30,7 @@ from perfkit.diagnosis.tiles import (
 )
 from perfkit.diagnosis.timeline import STEADY, too_few
 from perfkit.format import duration, number, percent, printable, size
+from perfkit.names.parts import LIMIT, SMALL, TIME, WORK
 from perfkit.selection import Selection
 
 FAILED = "The run failed"  # how the verdict begins where a reader's note says so
@@ -80,7 +82,7 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     outside = phases.judged(view).outside if view.outside is None else view.outside
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
-    ends = [*_ends(figures, findings, None if too_few(view) else best)]
+    ends = [*_ends(view, figures, findings, None if too_few(view) else best)]
     if recording.is_mostly_unknown(view):
         ends = []
     verdict = f"{FAILED}: {error}." if (error := failure(view)) else _doubted(view, figures, findings, best)
@@ -207,6 +209,8 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     if why := too_few(view) or paths.too_few(figures):
         return f"{why}. Record steady steps of the program before you optimise it."
     first = _largest_cause(order)
+    if first.rule == PATHS_GPU_IDLE.name:
+        return path_verdict.verdict(view, figures)
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
         share = percent(min(first.gain.share, figures["idle_frac"].value)) if first.gain.share else ""  # without copies
@@ -215,10 +219,25 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         reason = first.because or reason
         said = f"{_who(view, figures)} idle {shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
     else:
-        said = f"{first.title}."
+        said = f"{first.title}.{_states(view, first)}"
         said += " Record steady steps before you optimise the program." if _is_warm_up(first) else ""
     is_timed = TIMED & set(figures) or first.gain.high < WIDE
     return f"{said} {_mended(first, best) if is_timed else ''}".strip()
+
+
+def _states(view: Selection, finding: Finding) -> str:
+    """Return how the GPUs of a log spent their time, where a finding tells of a state; empty for other recordings."""
+    keys = picture.keys(view, finding)
+    if not keys or keys[0] in TIME or keys[0] in LIMIT:
+        return ""
+    notable = [f"{key} {percent(share)}" for key, share in picture.shares(view).items() if share >= SMALL]
+    return f" By state: {', '.join(notable)}."
+
+
+def cause(findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that the verdict is about; None where none is worth it."""
+    order = leading(findings)
+    return _largest_cause(order) if order else None
 
 
 def _largest_cause(order: Sequence[Finding]) -> Finding:
@@ -310,22 +329,35 @@ def _shorter(name: str) -> str:
     return printable(MEMORY.sub("", re.sub(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+", "", name)).strip(), 40) or "GPU"
 
 
-def _ends(figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None) -> Iterator[Tile]:
-    """Yield the last tiles: the largest loss, unless the cost of idle time is a tile, and what can be gained.
-
-    Warm-up that hides all else is the largest loss.
-    """
-    costly = [f for f in findings if f.evidence and ((f.gain.share and f.gain.high > 1) or _is_warm_up(f))]
-    most = max(costly, key=lambda f: (_is_warm_up(f), f.gain.share or 0.0), default=None)
-    if most and "job_idle_cost_per_h" not in figures:
-        yield Tile(
-            "Largest loss", percent(most.gain.share or most.evidence[0].value), theme(most.rule), most.evidence[0]
-        )
+def _ends(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None
+) -> Iterator[Tile]:
+    """Yield the last tiles: the loss that the verdict names, unless the cost of idle time is a tile, and the gain."""
+    if "job_idle_cost_per_h" not in figures:
+        yield from _loss(view, findings)
     if gain and gain.is_known and gain.high >= LEAST:
         value, note = (f"up to {gain.best}", "best case, all findings fixed")
         if gain.low >= LEAST:
             value, note = gain.likely, f"likely, all findings fixed; best case {gain.best}"
         yield Tile("Possible gain", value, note)
+
+
+def _loss(view: Selection, findings: Sequence[Finding]) -> Iterator[Tile]:
+    """Yield the tile of what the verdict names, in the words and with the share of the picture."""
+    first = cause(findings)
+    if first is None:
+        return
+    parts = picture.keys(view, first)
+    is_work = bool(parts) and parts[0] in WORK  # of which the finding may be about a part only
+    share = None if is_work else first.gain.share
+    if parts and not share:
+        parts = parts[:1]  # without a share of its own it tells of the largest
+    if parts:
+        value = percent(share or float(picture.shares(view)[parts].sum()))
+        label = "Largest part" if is_work else "Largest loss"
+        yield Tile(label, value, ", ".join(picture.name(key) for key in parts), first.evidence[0])
+    elif first.evidence and (share or _is_warm_up(first)):
+        yield Tile("Largest loss", percent(share or first.evidence[0].value), theme(first.rule), first.evidence[0])
 
 
 def theme(rule: str) -> str:

@@ -428,7 +428,8 @@ def _limit(
     gain = _gain(view, bound, rows, known, share, peaks)
     if gain.high == math.inf and bound in ("cache", "compute"):
         text += f" {with_these_instructions(rows)}"
-    title = f"{limits_named(rows)} the measured kernels {percent(share)} of their time"
+    subject, named_ns = limits_named(rows)
+    title = f"{subject} the measured kernels {percent(share * named_ns / float(rows['dur_ns'].sum()))} of their time"
     severity = _level(known) if bound == "latency" else "low"
     steps = helps_against(view, limit, str(longest["pipe"]))
     rule = by_kind(limit_rules)[bound]

@@ -11,17 +11,20 @@ NOTABLE = 0.1  # of the time of launches, from which on a limit is named (conven
 LEVELS = {"l1": "L1 and shared memory", "l2": "L2", "dram": "DRAM", "lsu": "load/store pipe", "issue": "issue slots"}
 
 
-def limits_named(rows: pd.DataFrame) -> str:
-    """Return the limits of launches that have a tenth of their time or more, as the subject and verb of a sentence."""
+def limits_named(rows: pd.DataFrame) -> tuple[str, float]:
+    """Return the limits of launches, as the subject and verb of a sentence, and the time (ns) that they take.
+
+    Limits with a tenth of the time or more are named; too small grids, and latency, alone.
+    """
     times = rows.groupby(rows["limit"].astype(object))["dur_ns"].sum().sort_values(ascending=False, kind="stable")
     limits = [str(limit) for limit in times.index[times >= NOTABLE * times.sum()]]
     if limits[0] == "small grid":
-        return "Grids that are too small to fill the GPU limit"
+        return "Grids that are too small to fill the GPU limit", float(times["small grid"])
     if limits[0] == "latency":
-        return "Latency limits"
+        return "Latency limits", float(times["latency"])
     names = list(dict.fromkeys(unit_name(limit) for limit in limits))
     verb = "limits" if len(names) == 1 and " and " not in names[0] else "limit"
-    return f"{' and '.join([names[0], *(inside(name) for name in names[1:])])} {verb}"
+    return f"{' and '.join([names[0], *(inside(name) for name in names[1:])])} {verb}", float(times[limits].sum())
 
 
 def inside(name: str) -> str:

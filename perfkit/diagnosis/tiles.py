@@ -15,6 +15,7 @@ from perfkit.diagnosis.monitor import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, elided, number, percent, printable, size
+from perfkit.names.parts import stall
 from perfkit.selection import Selection
 
 MOST_TILES = 6
@@ -71,6 +72,10 @@ def tiles(view: Selection, figures: Mapping[str, Figure], ends: Sequence[Tile]) 
     texts["of_steps"] = _of_steps(view, figures)
     texts["rate_of"] = _rate_of(figures)
     texts["of_memory"] = _of_memory(view)
+    texts["of_copies"] = _of_copies(figures)
+    if "roof_share_frac" in figures and figures["roof_share_frac"].value > 0:
+        texts["to_roof"] = f"{number(1 / figures['roof_share_frac'].value)}x to the roof"
+    texts["of_launches"] = _of_launches(figures)
     texts["readings"] = "the only reading" if readings(view) == 1 else f"average of {readings(view):,} readings"
     outside = _read(view, None) - _read(view, window(view))
     if outside and len(view.all_kernels):
@@ -90,6 +95,20 @@ def _rate_of(figures: Mapping[str, Figure]) -> str:
     if "baseline_iteration_flops_per_s" in figures and passes:
         return f"over the iteration, {passes.text} in both passes"
     return "from the log"
+
+
+def _of_copies(figures: Mapping[str, Figure]) -> str:
+    """Return of what the share of copies in a profile of call paths is, and their share of the wall time."""
+    copies, wall = figures.get("paths_copy_ns"), figures.get("paths_wall_ns")
+    of_wall = f", {percent(copies.value / wall.value)} of the wall time" if copies and wall else ""
+    return f"of the GPU's kernels and copies{of_wall}"
+
+
+def _of_launches(figures: Mapping[str, Figure]) -> str:
+    """Return how long the kernels of launches run, and what launching can cost of the wall time."""
+    mean, cost = figures.get("paths_kernel_mean_ns"), figures.get("paths_launch_high_frac")
+    runs = f"{mean.text} a kernel" if mean else "of kernels"
+    return f"{runs}; launching takes at most {cost.text} of the wall time" if cost else runs
 
 
 def _of_memory(view: Selection) -> str:
@@ -123,7 +142,7 @@ def _answered(
         if figure is not None and figure.id == "unknown_frac" and figure.value < NOTABLE:
             continue
         if figure is not None:
-            of = {**texts, "label": figure.label.rpartition(": ")[2]}
+            of = {**texts, "label": stall(figure.label.rpartition(": ")[2])}
             is_whole = all(of.get(name) for name in FIELD.findall(note))
             rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
             rate = shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate

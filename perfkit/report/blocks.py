@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatch
@@ -19,7 +18,7 @@ from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Gain, Refusal
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
-from perfkit.format import Shown, duration, number, percent, printable, several
+from perfkit.format import Shown, coded, duration, number, percent, printable, several
 from perfkit.names.families import Decoded
 from perfkit.report import links
 from perfkit.selection import Selection
@@ -170,7 +169,7 @@ def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[F
             "rule": f.rule,
             "title": f.title,
             "gain": _spoken_gain(f),
-            "action": _first_action(f),
+            "action": first_action(f),
             "confidence": f.confidence,
             "doubt": "; ".join(f.against),
         }
@@ -180,19 +179,20 @@ def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[F
     return {"verdict": found.verdict, "tiles": tiles, "ranking": first, "gains": rows, "recommendations": told}
 
 
-def _first_action(finding: Finding) -> str:
+def first_action(finding: Finding) -> str:
+    """Return the first step of a finding; empty if it has none."""
     return next((step for horizon in HORIZONS for step in finding.advice.get(horizon, ())), "")
 
 
 def _action(finding: Finding) -> str:
-    step, command = _with_command(_first_action(finding))
-    return f"Do first: {_safe(step)}.{_folded('Command', command)}" if step else ""
+    step, command = with_command(first_action(finding))
+    return f"Do first: {_safe(step)}.{folded('Command', command)}" if step else ""
 
 
-def _with_command(step: str) -> tuple[str, str]:
+def with_command(step: str) -> tuple[str, str]:
     """Return a step without the profiler's command at its end, and that command.
 
-    >>> _with_command("Measure the longest kernels: ncu --set full PROGRAM"), _with_command("Set pin_memory=True")
+    >>> with_command("Measure the longest kernels: ncu --set full PROGRAM"), with_command("Set pin_memory=True")
     (('Measure the longest kernels', 'ncu --set full PROGRAM'), ('Set pin_memory=True', ''))
     """
     said, _, command = step.partition(": ")
@@ -200,7 +200,8 @@ def _with_command(step: str) -> tuple[str, str]:
     return (said, command) if is_one else (step, "")
 
 
-def _folded(title: str, code: str) -> str:
+def folded(title: str, code: str) -> str:
+    """Return code below a title that unfolds it; nothing where there is no code."""
     return f"<details><summary>{title}</summary><pre>{escape(code)}</pre></details>" if code else ""
 
 
@@ -238,36 +239,6 @@ def _grounds(finding: Finding) -> str:
     parts["Measure next"] = _safe(finding.next)
     lines = "<br>".join(f"{term}: {text}" for term, text in parts.items() if text)
     return doubts + (f'<div style="{QUIET}">{lines}</div>' if lines else "")
-
-
-def recommendations(findings: Iterable[Finding]) -> Shown:
-    """Return the first steps to do: by horizon, in each by the gain of the finding, with code where it helps."""
-    parts, steps = [], plan(findings)
-    for horizon, listed in steps.items():
-        items = "".join(
-            f"<li>{_safe(said)} <em>({_safe(s.reason)})</em>"
-            + (f' <span style="{QUIET}">at {_safe(s.place)}</span>' if s.place else "")
-            + _folded("Example", s.code)
-            + _folded("Command", command)
-            + "</li>"
-            for s in listed[: FIRST[horizon]]
-            for said, command in (_with_command(s.text),)
-        )
-        parts.append(f"<h3>{WEEKS[horizon]}</h3><ol>{items}</ol>")
-    left = note(more_steps(horizon for horizon, listed in steps.items() for _ in listed))
-    html = "".join(parts) + (left.html if left.text else "")
-    return Shown(html, f"{sum(map(len, steps.values()))} steps") if parts else note("No finding asks for a change.")
-
-
-def more_steps(horizons: Iterable[str]) -> str:
-    """Return where to find the steps that the first page leaves out; `horizons`: that of each step.
-
-    >>> more_steps(["immediate"] * 6 + ["long-term"] * 3), more_steps(["immediate"] * 4)
-    ('The pages of the steps list 3 more recommendations, each with its finding.', '')
-    """
-    left = sum(max(count - FIRST[horizon], 0) for horizon, count in Counter(horizons).items())
-    more = f"{left} more recommendation{'s' * (left > 1)}"
-    return f"The pages of the steps list {more}, each with its finding." if left else ""
 
 
 def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
@@ -402,4 +373,5 @@ def _in_unit(value: float, unit: str) -> str:
 
 
 def _safe(text: str, longest: int = LIMIT) -> str:
-    return escape(printable(text, longest))
+    """Return foreign text as HTML, with what stands between backquotes as code."""
+    return coded(printable(text, longest))

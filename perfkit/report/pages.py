@@ -28,13 +28,14 @@ from perfkit.diagnosis import recording
 from perfkit.diagnosis.finding import finite
 from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
 from perfkit.errors import PerfkitError
-from perfkit.format import elided, printable
+from perfkit.format import CODE, elided, printable
 from perfkit.hardware import load_peaks
 from perfkit.profile import Profile
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output
-from perfkit.report.blocks import FIRST, WEEKS, by_command, more_steps, remarks
+from perfkit.report.blocks import WEEKS, by_command, remarks
 from perfkit.report.comparison import published as published_figures
+from perfkit.report.first_page import CHECK, LISTS, steps_left
 from perfkit.report.html import Lead
 from perfkit.report.kernels import beside, end, is_command
 from perfkit.report.links import Report, presented
@@ -398,6 +399,9 @@ def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any
     }
 
 
+NOTHING: dict[str, Any] = {"verdict": "", "remark": "", **{name: [] for name in LISTS}}  # a first page that failed
+
+
 def write_summary(
     folder: Path, about: dict[str, Any], found: Recorded, linked: Report, failures: Mapping[str, str] | None = None
 ) -> None:
@@ -411,7 +415,7 @@ def write_summary(
     content = {
         "schema": SCHEMA,
         "inputs": about,
-        "summary": found.summary or {"verdict": "", "tiles": [], "ranking": [], "gains": [], "recommendations": []},
+        "summary": found.summary or NOTHING,
         "figures": figures,
         "findings": found.findings,
         "refusals": found.refusals,
@@ -434,9 +438,9 @@ def markdown(content: dict[str, Any]) -> str:
     return _page().render(
         **content,
         weeks=WEEKS,
-        questions=by_command((r["question"], r["reason"], r["record"]) for r in content["refusals"]),
-        first=FIRST,
-        more=more_steps(step["horizon"] for step in content["summary"]["recommendations"]),
+        questions=by_command((r["question"], r["reason"], r["record"]) for r in content["summary"]["questions"]),
+        more=steps_left(content["summary"]),
+        check=CHECK,
         notes=remarks(content["inputs"]["notes"]),
         before=AFTER_A_FAILURE if content["summary"]["verdict"].startswith(FAILED) else nothing,
         run=Path(content["inputs"]["parameters"]["profile"]).name,
@@ -463,8 +467,16 @@ def _value(figure: dict[str, Any], text: str = "") -> str:
 
 
 def _safe(text: str) -> str:
-    """Return foreign text so that Markdown shows it as it is: no tag, table or emphasis of its own."""
-    escaped = html.escape(printable(text, 2000), quote=False)
+    """Return foreign text so that Markdown shows it as it is, but what stands between backquotes as code.
+
+    No tag, table or emphasis of its own is left.
+    """
+    parts = CODE.split(printable(text, 2000))
+    return "".join(f"<code>{_plain(part)}</code>" if at % 2 else _plain(part) for at, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    escaped = html.escape(text, quote=False)
     for mark in "\\`*_[]|#":
         escaped = escaped.replace(mark, f"\\{mark}")
     return escaped

@@ -217,7 +217,7 @@ FOR_COMPUTATION = (
     ),
     now("Measure the longest kernels: {ncu}", when=~Fact.COUNTERS),
     now(
-        "Open step 4: it shows what limits the longest kernels (call_roofline)", when=Fact.COUNTERS
+        "Remove what limits the longest kernel first (call_roofline names it)", when=Fact.COUNTERS
     ),
     soon(
         (

@@ -154,10 +154,7 @@ PATHS_HOST = Rule(
         "worth a look (conventions)"
     ),
     advice=(
-        now(
-            "Open step 3 at this function (call_paths), and move work that is needed only once "
-            "to before the loop"
-        ),
+        now("Move work of this function that is needed only once to before the loop"),
         soon(
             "Do this work once and keep its result (functools.cache), or move it to another thread",
             when=Fact.PYTHON,

@@ -261,7 +261,7 @@ IDLE_HOST_CODE = Rule(
             when=~Fact.OPERATORS & ~Fact.STACKS,
         ),
         now(
-            "Open step 5 at these gaps: it names the Python function that runs during each gap",
+            "Shorten the Python functions that run during the longest gaps (step 5 names them)",
             when=Fact.OPERATORS,
         ),
         now(

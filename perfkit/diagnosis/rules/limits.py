@@ -44,7 +44,7 @@ LATENCY_BOUND = Rule(
         ),
         now("Record why the warps wait: {ncu}", when=Fact.FULL_GRID & ~Fact.STALLS),
         now(
-            "Open step 4: it shows what the warps of the longest kernels wait for (stall_shares)",
+            "Remove the main stall of the longest kernels (stall_shares names it)",
             when=Fact.FULL_GRID & Fact.STALLS,
         ),
         now(
@@ -88,8 +88,8 @@ CACHE_BOUND = Rule(
     advice=(
         now(
             (
-                "Open step 4: it shows hit rates, sectors per request and bank conflicts of the "
-                "longest kernels (access)"
+                "Make the loads of the longest kernels coalesced and free of bank conflicts "
+                "(access shows which are not)"
             ),
             when=Fact.COUNTERS,
         ),

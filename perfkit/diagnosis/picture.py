@@ -1,0 +1,69 @@
+"""What the picture of the first page shows: the parts of the time, by the ledger of the kind of recording.
+
+Verdict, tile, picture and list take their shares and words from here, so that they name the same loss alike.
+"""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from perfkit.diagnosis import counter_ledger, ledger, monitor, path_ledger
+from perfkit.diagnosis.finding import Finding, kept
+from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.words import words
+from perfkit.names import parts as names
+from perfkit.selection import Selection
+
+MEASURED: Mapping[str, list[str]] = words("part_of_figure")  # by id of a figure, the keys of the parts that it measures
+COMPUTATION = ("computation_ns",)
+
+
+@kept
+def shares(view: Selection) -> pd.Series:
+    """Return the share of the time (0..1) of each part of the picture, by key, in its order; empty without a ledger.
+
+    The first ledger that the run has: that of the timeline, of the call paths, of the counters, of the log.
+    """
+    for table in (_of_timeline(view), path_ledger.ledger(view)):
+        if table["ns"].sum() > 0:
+            return names.shares(table)
+    if len(view.launches) and view.launches["dur_ns"].sum() > 0:
+        return _by(counter_ledger.ledger(view), "cause", names.LIMIT)
+    states = monitor.states(view) if len(view.samples) else pd.DataFrame({"state": [], "ns": []})
+    return _by(states, "state", {str(state): "" for state in states["state"]})
+
+
+def _of_timeline(view: Selection) -> pd.DataFrame:
+    has_work = len(view.all_kernels) or len(view.copies)
+    return ledger.judged(view) if has_work else pd.DataFrame({"ns": []})
+
+
+def _by(table: pd.DataFrame, column: str, order: Mapping[str, str]) -> pd.Series:
+    """Return the shares of the time by a column, in this order."""
+    total = float(table["ns"].sum())
+    if not total:
+        return pd.Series(dtype="float64")
+    of_part = table["ns"].groupby(table[column].astype(object)).sum() / total
+    return of_part.reindex([key for key in order if key in of_part.index])
+
+
+def name(key: str) -> str:
+    """Return how the picture calls a part.
+
+    >>> name("data_loading"), name("dram"), name("unused")
+    ('idle: data loading', 'DRAM', 'unused')
+    """
+    return names.TIME.get(key, names.LIMIT.get(key, key))
+
+
+def keys(view: Selection, finding: Finding) -> list[str]:
+    """Return the keys of the parts of the picture that a finding tells of, those with most of the time first."""
+    present = shares(view)
+    rule = rules().get(finding.rule)
+    own: tuple[str, ...] = rule.causes if rule else ()
+    for figure in finding.evidence[:1]:
+        own = own or tuple(MEASURED.get(figure.id, ()))
+    if not own and rule and (rule.shortens_kernels or rule.is_remainder):
+        own = COMPUTATION
+    known = present[[key for key in own if key in present.index]]
+    return [str(key) for key in known.sort_values(ascending=False, kind="stable").index]

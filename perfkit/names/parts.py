@@ -1,0 +1,47 @@
+"""How every page calls the parts of the time, so that verdict, tile, picture and list name one thing alike."""
+
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+
+with Path(__file__).with_suffix(".toml").open("rb") as _file:
+    _NAMES: dict[str, dict[str, str]] = tomllib.load(_file)
+
+TIME: dict[str, str] = _NAMES["time"]
+LIMIT: dict[str, str] = _NAMES["limit"]
+STALLS: dict[str, str] = _NAMES["stalls"]
+# By the kind of a line of a ledger; a line of idle time is called by its cause.
+KEY_OF = {
+    "computation": "computation_ns",
+    "collective": "exposed_communication_ns",
+    "other_kernels": "other_kernels_ns",
+    "copy": "exposed_copy_ns",
+    "collector": "collector",
+    "unknown": "unknown",
+}
+SMALL = 0.01  # of the time of all devices; smaller parts are one (convention)
+WORK = ("computation_ns", "other_kernels_ns")  # of a GPU; the other parts are losses
+
+
+def keys(ledger: pd.DataFrame) -> pd.Series:
+    """Return the key in TIME of each line of a ledger: by cause where the GPU is idle, else by kind."""
+    by_kind = ledger["kind"].astype(object).map(KEY_OF)
+    cause = ledger["cause"].astype(object)
+    key = cause.where(ledger["kind"] == "idle", by_kind)
+    return key.where(key.isin(list(TIME)), "idle_ns")
+
+
+def shares(ledger: pd.DataFrame) -> pd.Series:
+    """Return the share of the time of all GPUs (0..1) that each part has, by key, in the order of TIME."""
+    of_part = ledger["ns"].groupby(keys(ledger)).sum() / ledger["ns"].sum()
+    return of_part.reindex([key for key in TIME if key in of_part.index])
+
+
+def stall(reason: str) -> str:
+    """Return a stall reason for people, with its own name.
+
+    >>> stall("gmem"), stall("long_scoreboard")
+    ('global memory (gmem)', 'long scoreboard')
+    """
+    return f"{STALLS[reason]} ({reason})" if reason in STALLS else reason.replace("_", " ")

@@ -1,0 +1,207 @@
+"""What stands on the first page alone: bounds of call paths, remarks, advice, open questions, published claims."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from perfkit.analysis import calltree
+from perfkit.diagnosis import headline, path_verdict, potential, recording, refusals
+from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal, plain
+from perfkit.diagnosis.rules import snippets
+from perfkit.format import Shown, coded, printable
+from perfkit.report import blocks
+from perfkit.report.comparison import against_promised, against_published, published
+from perfkit.selection import Selection
+
+MOST_FINDINGS = 3  # in "What to do first"
+MOST_QUESTIONS = 4
+ANSWERED = "Every question that this kind of recording can answer is answered."
+CHECK = (
+    "Keep what you gain: run `perfkit check RUN --baseline EARLIER` in CI. It fails when a figure gets worse than in "
+    "an earlier recording."
+)
+LISTS = ("tiles", "ranking", "gains", "recommendations", "bounds", "questions", "advice")  # of the first page
+BOUND_KEYS = ["what", "of_gpu", "of_wall", "target", "at_most"]  # of a row of bounds in summary.json
+WHY = {
+    "gpu_share": "the time of all CPU threads is no wall time, so this is no utilisation",
+    "launch_overhead": "kernels do not wait for 5 µs each: launches run on the CPU beside them",
+}
+COUNTED_AGAIN = "a sum over the tree counts each value once per caller, and only the main thread was read"
+OTHER_RECORDING = "another recording of the program"
+
+
+class Advice(NamedTuple):
+    """The steps of one finding within one horizon, with what they are for."""
+
+    horizon: str
+    title: str
+    gain: str
+    place: str
+    steps: tuple[str, ...]
+
+
+def bounds(view: Selection, figures: Mapping[str, Figure]) -> pd.DataFrame:
+    """Return `diagnosis.potential.rows`: what a run with call paths gains at most, row by row."""
+    return potential.rows(view, figures)
+
+
+def remarks(view: Selection) -> Shown | None:
+    """Return where most of the GPU's time begins on call paths, and what the doubts of the verdict mean; or None."""
+    said = remark(view)
+    return blocks.note(said) if said else None
+
+
+def remark(view: Selection) -> str:
+    """Return the place of most GPU time on call paths, and of each leading doubt what follows from it."""
+    texts = [path_verdict.place(view)]
+    texts += [f"{doubt.consequence}. {doubt.remedy}." for doubt in recording.leading(view)]
+    return " ".join(text for text in texts if text)
+
+
+def advice(findings: Iterable[Finding]) -> list[Advice]:
+    """Return the steps that "What to do first" does not say yet, each once, by horizon and finding.
+
+    Findings that are known to gain less than 1 % ask for nothing.
+    """
+    ordered = [finding for finding in headline.ranked(findings) if not headline.is_small(finding)]
+    told = set(first_actions(ordered))
+    groups = []
+    for horizon in HORIZONS:
+        left = blocks.FIRST[horizon]
+        for finding in ordered:
+            steps = [step for step in finding.advice.get(horizon, ()) if step not in told][:left]
+            if steps:
+                told.update(steps)
+                left -= len(steps)
+                groups.append(Advice(horizon, finding.title, _gain(finding), finding.place, tuple(steps)))
+    return groups
+
+
+def first_actions(findings: Iterable[Finding]) -> list[str]:
+    """Return the steps that "What to do first" says."""
+    shown = headline.leading(findings)[:MOST_FINDINGS]
+    actions = [blocks.first_action(finding) for finding in shown]
+    return [action for action in actions if action]
+
+
+def _gain(finding: Finding) -> str:
+    return finding.gain.text if finding.gain.is_known and finding.gain.high >= LEAST else ""
+
+
+def recommendations(findings: Sequence[Finding]) -> Shown:
+    """Return the further steps by horizon: a heading for each finding, with its gain, and its steps below."""
+    groups = advice(findings)
+    parts = []
+    for horizon, title in blocks.WEEKS.items():
+        items = [_grouped(group) for group in groups if group.horizon == horizon]
+        if items:
+            parts.append(f"<h3>{title}</h3><ul>{''.join(items)}</ul>")
+    left = _left(findings, groups)
+    closing = "".join(blocks.note(text).html for text in (left,) if text) + f"<p>{coded(CHECK)}</p>"
+    count = sum(len(group.steps) for group in groups)
+    return Shown("".join(parts) + closing, f"{count} steps")
+
+
+def _left(findings: Iterable[Finding], groups: Iterable[Advice]) -> str:
+    """Return where to find the steps that the page leaves out; empty where it leaves out none."""
+    findings = list(findings)
+    every = {step.text for steps in blocks.plan(findings).values() for step in steps}
+    told = {step for group in groups for step in group.steps} | set(first_actions(findings))
+    return _more(len(every - told))
+
+
+def steps_left(content: Mapping[str, Any]) -> str:
+    """Return the same from the `summary` of summary.json."""
+    every = {step["text"] for step in content["recommendations"]}
+    told = {step for group in content["advice"] for step in group["steps"]}
+    told |= {finding["action"] for finding in content["ranking"][:MOST_FINDINGS]}
+    return _more(len(every - told))
+
+
+def _more(count: int) -> str:
+    """Return where to find this many further steps.
+
+    >>> _more(1), _more(0)
+    ('The pages of the steps list 1 more recommendation, each with its finding.', '')
+    """
+    plural = "s" if count > 1 else ""
+    return f"The pages of the steps list {count} more recommendation{plural}, each with its finding." if count else ""
+
+
+def _grouped(group: Advice) -> str:
+    """Return the steps of a finding as an item with a list."""
+    heading = coded(printable(group.title, blocks.LIMIT))
+    gain = f" <em>({coded(group.gain)})</em>" if group.gain else ""
+    where = f' <span style="{blocks.QUIET}">at {coded(printable(group.place, blocks.LIMIT))}</span>'
+    steps = "".join(f"<li>{_step(step)}</li>" for step in group.steps)
+    return f"<li><strong>{heading}</strong>{gain}{where if group.place else ''}<ul>{steps}</ul></li>"
+
+
+def _step(step: str) -> str:
+    said, command = blocks.with_command(step)
+    example = blocks.folded("Example", snippets().get(step, ""))
+    return coded(printable(said, blocks.LIMIT)) + example + blocks.folded("Command", command)
+
+
+def open_questions(items: Iterable[Refusal]) -> list[Refusal]:
+    """Return the questions that this kind of recording could have answered, at most MOST_QUESTIONS."""
+    return [item for item in items if not item.is_of_another_tool][:MOST_QUESTIONS]
+
+
+def questions(items: Iterable[Refusal]) -> Shown:
+    """Return the open questions, why they are open, and what to record."""
+    asked = open_questions(items)
+    return blocks.refusals(asked) if asked else blocks.note(ANSWERED)
+
+
+def claims(view: Selection, path: str = "") -> pd.DataFrame:
+    """Return published figures beside those of this recording: claim, published, recomputed, why they differ.
+
+    `path`: as in `perfkit.report.against_published`; empty for none. Only figures that the file holds have a row.
+    """
+    columns = ["claim", "published", "recomputed here", "why they differ"]
+    if not path or view.run.calltree.empty:
+        return pd.DataFrame(columns=columns)
+    sums = calltree.tree_sums(view.run.calltree, view.run.call_metrics)
+    held = published(Path(path))
+    sums = sums[sums["figure"].isin(list(held))].reset_index(drop=True)
+    table = against_published(sums, path)
+    why = [_why(str(name), held[str(name)], row) for name, row in zip(sums["figure"], sums.itertuples(), strict=True)]
+    true = table.iloc[:, -1]
+    return pd.DataFrame(dict(zip(columns, (table["figure"], table["published"], true, why), strict=True)))
+
+
+def _why(name: str, claimed: float, row: object) -> str:
+    """Return why a published figure differs from the true one."""
+    tree, true = float(getattr(row, "tree_sum")), float(getattr(row, "all_threads"))  # noqa: B009
+    reasons = [WHY[name]] if name in WHY else []
+    if abs(tree - true) > 0.01 * abs(true):
+        reasons.append(COUNTED_AGAIN)
+    return "; ".join([*reasons, OTHER_RECORDING])
+
+
+def promise(view: Selection, figures: Mapping[str, Figure], path: str = "") -> Shown | None:
+    """Return why the published gains cannot be multiplied, with the bounds of this recording; None without a file."""
+    if not path:
+        return None
+    said = against_promised(path).text
+    rows = potential.rows(view, figures)
+    texts = [f"{what}: {most}" for what, most in zip(rows["what"], rows[potential.COLUMNS[-1]], strict=True)]
+    here = f" In this recording the bounds are: {'; '.join(texts)}." if texts else ""
+    return blocks.note(f"{said}{here}")
+
+
+def summary(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], *, peaks: str = ""
+) -> dict[str, Any]:
+    """Return the first page as values of JSON."""
+    rows = bounds(view, figures).rename(columns=dict(zip(potential.COLUMNS, BOUND_KEYS, strict=True)))
+    return {
+        **blocks.summary(view, figures, findings),
+        "bounds": rows.to_dict("records"),
+        "remark": remark(view),
+        "questions": [plain(item) for item in open_questions(refusals(view, peaks=peaks))],
+        "advice": [group._asdict() | {"steps": list(group.steps)} for group in advice(findings)],
+    }

@@ -1,0 +1,132 @@
+"""On the first page verdict, tile, picture and list name one loss; nothing is said twice, or promised beyond a bound.
+
+Recordings of all kinds: timelines, traces of PyTorch, counters, call paths, logs of GPUs, NCCL and trainings.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import perfkit
+from perfkit import diagnosis, report
+from perfkit.diagnosis import picture
+from perfkit.diagnosis.finding import Figure, Finding
+from perfkit.diagnosis.headline import Headline, cause, headline
+from perfkit.diagnosis.rules import rules
+from perfkit.report import first_page, pages
+from perfkit.selection import Selection
+
+RECORDINGS = (
+    "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
+    "nsys/openhackathons-org__AI-Profiler__baseline.sqlite",
+    "nsys/annikola__cuda_bitonic_sort__report1.sqlite",
+    "torch/kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
+    "torch/TraceLens__mi300__resnet_act_checkpoint.json.gz",
+    "torch/HTA__trace_filter__sampled_rank-0.json.gz",
+    "ncu/bobschreiner__NuKEXC__profile_fasts.ncu-rep",
+    "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv",
+    "hpctoolkit/hpctoolkit-dlrm-gpu-database",
+    "hpctoolkit/hpctoolkit-leo-nvidia-database",
+    "monitor/smi_query__rtx4090_training_run.csv",
+    "monitor/tkjunsei__OpenAD__gpu_usage_2xA6000.csv",
+    "monitor/Timez-zx__nccl-tests__nccl.log",
+    "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log",
+    "monitor/deepspeed_flops_profiler__OAfzal_LLaVA_4gpu.txt",
+    "monitor/superbench__megatron_deepspeed.log",
+)
+WORDS = 900
+
+
+class Page(NamedTuple):
+    """What the first page of a recording is made of."""
+
+    view: Selection
+    figures: dict[str, Figure]
+    findings: list[Finding]
+    headline: Headline
+
+
+@cache
+def page(path: Path) -> Page:
+    view = diagnosis.judged(perfkit.select(perfkit.load(path)))
+    figures, findings = diagnosis.figures(view), diagnosis.findings(view)
+    return Page(view, figures, findings, headline(view, figures, findings))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", RECORDINGS)
+
+
+def of_idle_time(finding: Finding) -> bool:
+    return bool(rules()[finding.rule].causes)
+
+
+def test_what_the_verdict_names_is_a_colour_of_the_picture_and_the_tile(name: str, profiles: Path) -> None:
+    made = page(profiles / name)
+    first = cause(made.findings)
+    if first is None:
+        return
+    keys = picture.keys(made.view, first)
+    assert keys or not of_idle_time(first), f"{first.title} is no part of {picture.shares(made.view).to_dict()}"
+    notes = [tile.note for tile in made.headline.tiles if tile.label in ("Largest loss", "Largest part")]
+    assert len(notes) <= 1
+    assert [] == [note for note in notes if keys and picture.name(keys[0]) not in note]
+
+
+def test_no_gain_is_above_what_its_share_allows(name: str, profiles: Path) -> None:
+    beyond = [
+        f"{finding.rule}: {finding.gain}"
+        for finding in page(profiles / name).findings
+        if finding.gain.share is not None and not finding.gain.beyond and finding.gain.share < 1
+        if finding.gain.high > 1.0001 / (1 - finding.gain.share)
+    ]
+    assert [] == beyond
+
+
+def steps(made: Page) -> Iterator[str]:
+    yield from first_page.first_actions(made.findings)
+    for group in first_page.advice(made.findings):
+        yield from group.steps
+
+
+def test_no_step_is_said_twice(name: str, profiles: Path) -> None:
+    told = [*steps(page(profiles / name))]
+    assert sorted(set(told)) == sorted(told)
+
+
+def test_no_step_sends_the_reader_to_a_page(name: str, profiles: Path) -> None:
+    """ "Open step 4" is no action."""
+    assert [] == [step for step in steps(page(profiles / name)) if step.startswith("Open step")]
+
+
+def test_the_page_is_short(name: str, profiles: Path) -> None:
+    made = page(profiles / name)
+    content = {
+        "inputs": pages.summary_inputs(made.view, {"profile": name}),
+        "summary": report.summary(made.view, made.figures, made.findings),
+        "refusals": [],
+        "figures": {},
+        "findings": [diagnosis.plain(finding) for finding in made.findings],
+        "failures": [],
+    }
+    assert 50 < len(pages.markdown(content).split()) <= WORDS
+
+
+def test_code_is_shown_as_code(name: str, profiles: Path) -> None:
+    made = page(profiles / name)
+    shown = [
+        report.first_screen(made.view, made.figures, made.findings),
+        report.first_steps(made.findings, made.figures, made.view),
+        report.recommendations(made.findings),
+    ]
+    assert [] == [part.html for part in shown if "`" in part.html]
+
+
+def test_at_most_four_questions_are_open_and_none_needs_another_tool(name: str, profiles: Path) -> None:
+    asked = first_page.open_questions(diagnosis.refusals(page(profiles / name).view))
+    assert len(asked) <= first_page.MOST_QUESTIONS
+    assert not any(item.is_of_another_tool for item in asked)
