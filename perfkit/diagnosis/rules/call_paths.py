@@ -154,7 +154,10 @@ PATHS_HOST = Rule(
         "worth a look (conventions)"
     ),
     advice=(
-        now("Move work of this function that is needed only once to before the loop"),
+        now(
+            "Move work of this function that is needed only once to before the loop (call_paths "
+            "shows its callers)"
+        ),
         soon(
             "Do this work once and keep its result (functools.cache), or move it to another thread",
             when=Fact.PYTHON,
