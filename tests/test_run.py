@@ -21,8 +21,9 @@ from sampled import SECOND, samples
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.joining import ZONELESS, astray
+from perfkit.logs import deepspeed, nccl
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS, deepspeed, nccl
+from perfkit.readers import READERS
 from perfkit.run import Run, devices, distinct
 from perfkit.tables import SAMPLES, TABLES
 

@@ -18,6 +18,7 @@ from perfkit import analysis, diagnosis
 from perfkit.charts.tables import Searchable
 from perfkit.diagnosis import machine
 from perfkit.format import Shown as Table
+from perfkit.logs.views import monitor
 from perfkit.profile import Profile
 from perfkit.report import key_findings
 from perfkit.run import Run
@@ -199,12 +200,12 @@ def test_memory_and_monitor_show_what_was_read(mlp: Run) -> None:
     allocated = mlp.samples.loc[mlp.samples["metric"].eq("memory_allocated_bytes"), "value"]
     assert values(levels, "most")["most"].max() * 1e6 == pytest.approx(allocated.max())
     # the allocator's readings, from another time, do not stretch the axis
-    view = still(views.monitor(chosen(mlp)))
+    view = still(monitor(chosen(mlp)))
     (panels,) = specs(view)
     assert "7,852 readings of 2 metrics over 19.6 s" in json.dumps(panels, ensure_ascii=False)
     assert ["cannot tell"] == csv(view)["verdict"].unique().tolist()
     read = together(*(samples(rank=rank, gpu_busy_frac=[0.9, 0.8, 0.9]) for rank in (0, 1)))
-    assert {0, 1} == set(csv(still(views.monitor(chosen(recorded(SAMPLES=read)))))["rank"])
+    assert {0, 1} == set(csv(still(monitor(chosen(recorded(SAMPLES=read)))))["rank"])
 
 
 def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:

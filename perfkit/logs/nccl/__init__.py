@@ -15,14 +15,17 @@ import pandas as pd
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.logs.nccl import benchmark, log
+from perfkit.logs.nccl.log import Call, Edge, Facts, operation
+from perfkit.logs.text import samples_table
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.nccl import benchmark, log
-from perfkit.readers.nccl.log import Call, Edge, Facts, operation
-from perfkit.readers.text import capture_table, content, devices_table, head, samples_table
+from perfkit.readers.text import capture_table, content, devices_table, head
 
 VERSION = 8
 KIND = "network"
 LARGEST = 4 * 10**9
+READS = "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO"
+SHARES = True
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
 LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print
 _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")

@@ -24,7 +24,7 @@ NO_UTILISATION = "The log has no utilisation of a GPU: add utilization.gpu to --
 def states(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw the share of the time that each GPU was in each state, of many GPUs the idlest.
 
-    `ledger`: columns rank, gpu, state, ns, share_frac, as from `analysis.monitoring.ledger`.
+    `ledger`: columns rank, gpu, state, ns, share_frac, as from `monitoring.ledger`.
     """
     need(ledger, "rank", "gpu", "state", "ns", "share_frac")
     if ledger.empty:

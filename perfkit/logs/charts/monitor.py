@@ -1,6 +1,6 @@
 """Pictures of what the log of the GPUs says over time, a panel for each quantity.
 
-Memory is in decimal units (1 GB = 1e9 B), clocks in MHz. Rows are those of `perfkit.analysis.monitoring.alignment.bins`
+Memory is in decimal units (1 GB = 1e9 B), clocks in MHz. Rows are those of `perfkit.analysis.alignment.bins`
 with `label`, the name of the GPU. The ends of the shared axis are the parameters `left` and `right` that the overview
 sets. The share of a bin is the part of its time with the clock lowered, of several metrics of a cause the larger.
 """
@@ -11,10 +11,12 @@ from typing import NamedTuple
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import monitor_lines, theme
-from perfkit.charts.monitor_lines import COLOURS, GREY, STRIP_UNITS, Axes, Frame, when
-from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, hover, inline, need, nothing
+from perfkit.charts import theme
+from perfkit.charts.ranks import STRIP_UNITS
+from perfkit.charts.theme import CAUSE_COLOURS, LINE_COLOURS, WIDTH, devices, hover, inline, need, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, unit
+from perfkit.logs.charts import lines
+from perfkit.logs.charts.lines import GREY, Axes, Frame, when
 from perfkit.tables import METRICS
 
 HEIGHT, STRIP = 64, 26  # pixels
@@ -116,9 +118,9 @@ def dashboard(
     Up to 8 GPUs have a colour each, up to 16 a faint line within the band of all; of more the 16 that are lowest in the
     first panel are drawn, which the chart says. Dragging over the strip at the bottom zooms all panels.
     `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max, as from
-    `analysis.monitoring.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and
+    `analysis.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and
     causes of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too.
-    `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `analysis.monitoring.readings.at_limit`: drawn
+    `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `monitoring.at_limit`: drawn
     where no limit over time was recorded, and told in the title. Raises ValueError if there are more rows than a
     browser draws.
     """
@@ -189,12 +191,12 @@ def across(frame: Frame, *, labels: bool) -> alt.X:
 def panel(shown: Panel, frame: Frame, x: alt.X, *, behind: Iterable[alt.Chart] = ()) -> alt.LayerChart:
     """Return one quantity over time with its limit, in front of the marks `behind`."""
     axes, scale = Axes(x, shown.up(alt.Axis(tickCount=3))), shown.scale
-    drawn = monitor_lines.levels(shown.rows, scale, frame)
+    drawn = lines.levels(shown.rows, scale, frame)
     layers = [
         *behind,
-        *monitor_lines.limits(shown.limit, scale, frame, axes),
-        *monitor_lines.lines(drawn, frame.gpus, axes),
-        monitor_lines.numbers(drawn, scale, frame, x),
+        *lines.limits(shown.limit, scale, frame, axes),
+        *lines.lines(drawn, frame.gpus, axes),
+        lines.numbers(drawn, scale, frame, x),
     ]
     return framed(layers, _said(shown), HEIGHT)
 
@@ -230,8 +232,8 @@ def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
         alt.param(name="left", expr=f"zoom.time ? zoom.time[0] : {ends[0]!r}"),
         alt.param(name="right", expr=f"zoom.time ? zoom.time[1] : {ends[1]!r}"),
     )
-    drawn = monitor_lines.levels(shown.rows, shown.scale, frame)
-    return framed([chosen, *monitor_lines.lines(drawn, frame.gpus, Axes(x, shown.up(None)))], WHOLE, STRIP)
+    drawn = lines.levels(shown.rows, shown.scale, frame)
+    return framed([chosen, *lines.lines(drawn, frame.gpus, Axes(x, shown.up(None)))], WHOLE, STRIP)
 
 
 def means(rows: pd.DataFrame, metric: str) -> pd.Series:
@@ -268,7 +270,7 @@ def explained(rows: pd.DataFrame, frame: Frame) -> list[str]:
     span = duration(frame.last - frame.first)
     counted = f"{readings:,} readings of {metrics} metric{'s' * (metrics > 1)} over {span}"
     band = {1: "; band: from the least to the most"}.get(len(frame.gpus), "")
-    band = "; band: from the lowest to the highest GPU" if len(frame.gpus) > len(COLOURS) else band
+    band = "; band: from the lowest to the highest GPU" if len(frame.gpus) > len(LINE_COLOURS) else band
     notes = [f"{counted}. Lines: mean of each {duration(float(drawn['dur_ns'].max()))}{band}.", throttled_words(drawn)]
     gpus = rows["label"].nunique()
     limit = f"Drawn are the {len(frame.gpus)} of {gpus} GPUs that are lowest in the first panel."

@@ -17,12 +17,15 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
+from perfkit.logs.text import line_of, writable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import capture_table, content, csv_rows, devices_table, head, line_of, writable
+from perfkit.readers.text import capture_table, content, csv_rows, devices_table, head
 
 VERSION = 2
 KIND = "monitor"
 LARGEST = 4 * 10**9
+READS = "what `rocm-smi --json` says"
+DIAGNOSIS = "perfkit.logs.diagnosis"
 HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)
 BEGIN = re.compile(r'^\{\s*"card\d{1,4}"\s*:\s*\{', re.ASCII | re.MULTILINE)

@@ -15,9 +15,10 @@ import numpy as np
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nvidia_smi.fields import BITS, ROWS, Column, Log, is_missing
-from perfkit.readers.nvidia_smi.logs import origin, printed, ticks
-from perfkit.readers.text import CUT, content, utf8
+from perfkit.logs.nvidia_smi.fields import BITS, ROWS, Column, Log, is_missing
+from perfkit.logs.nvidia_smi.logs import origin, printed, ticks
+from perfkit.logs.text import CUT
+from perfkit.readers.text import content, utf8
 
 MARGIN = "temperature.slowdown.tlimit"
 # Where the text has the reasons that lowered the clock; the XML has them by their names.

@@ -27,12 +27,15 @@ import pandas as pd
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.logs.text import LATEST_NS, TEN_YEARS_NS, lines
 from perfkit.profile import Missing, Profile
-from perfkit.readers.text import LATEST_NS, TEN_YEARS_NS, capture_table, content, csv_rows, lines
+from perfkit.readers.text import capture_table, content, csv_rows
 
 VERSION = 4
 KIND = "training"
 LARGEST = 4 * 10**9
+READS = "a report of DeepSpeed's Flops Profiler, a Megatron log"
+SHARES = True
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
 NO_BACKWARD = Missing(
     "SAMPLES.backward_ns",

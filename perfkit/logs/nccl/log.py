@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.readers.text import lines
+from perfkit.logs.text import lines
 
 # In this order: the letters of a test's or a call's name that tell the operation.
 JOINED = ("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "send_recv")

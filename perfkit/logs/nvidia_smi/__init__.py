@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import duration, several
-from perfkit.profile import Loader, Missing, Profile
-from perfkit.readers.nvidia_smi import fields
-from perfkit.readers.nvidia_smi.fields import QUERY
-from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
-from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
-from perfkit.readers.text import EXACT, TEN_YEARS_NS, capture_table, devices_table, head, nullable, samples_table, utf8
+from perfkit.logs.nvidia_smi import fields
+from perfkit.logs.nvidia_smi.inventory import text_log, xml_log
+from perfkit.logs.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
+from perfkit.logs.text import EXACT, TEN_YEARS_NS, samples_table
+from perfkit.profile import QUERY, Loader, Missing, Profile
+from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
 
 VERSION = 3
 KIND = "monitor"
 LARGEST = 4 * 10**9
+READS = "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` says"
+DIAGNOSIS = "perfkit.logs.diagnosis"
 READ = {"dmon": dmon_log, "query": query_log, "text": text_log, "xml": xml_log}
 
 HEAD = 1 << 16

@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from perfkit import hardware
 from perfkit.analysis.intervals import Window
-from perfkit.analysis.monitoring.readings import (
+from perfkit.analysis.readings import (
     BUSY,
     CAUSES,
     DEVICE,
     Float,
     Readings,
     as_of,
+    is_lowered,
     means,
     readings,
     wide,
@@ -156,12 +157,6 @@ def _while_running(samples: pd.DataFrame, found: Readings, power: Float) -> NDAr
     ]
     conditions, names = zip(*states, strict=True)
     return np.select(conditions, names, "working")
-
-
-def is_lowered(samples: pd.DataFrame, found: Readings, cause: str) -> Bool:
-    """Tell at which readings some metric says that a cause lowered the clock."""
-    values = [as_of(readings(samples, metric), found) for metric in CAUSES[cause]]
-    return np.asarray(np.any([value > 0 for value in values], axis=0), bool)
 
 
 def _without_work(samples: pd.DataFrame, found: Readings, running: pd.DataFrame, rest: pd.DataFrame) -> pd.Series:

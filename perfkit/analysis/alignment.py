@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import covered
 from perfkit.analysis.grouping import over
 from perfkit.analysis.intervals import Axis, Int, Intervals, Window, devices, ends, intersect, union
-from perfkit.analysis.monitoring.readings import DEVICE, Readings, as_of, held, of_each, readings
+from perfkit.analysis.readings import DEVICE, Readings, as_of, held, of_each, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.tables import KERNELS

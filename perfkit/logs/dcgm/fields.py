@@ -22,7 +22,7 @@ from perfkit.format import printable, several
 from perfkit.readers.text import csv_rows
 
 PERCENT = 0.01
-REASONS = "event reasons"  # stands for the four metrics that `perfkit.readers.dcgm.reasons` makes of one mask
+REASONS = "event reasons"  # stands for the four metrics that `perfkit.logs.dcgm.reasons` makes of one mask
 
 RATIOS = frozenset(range(1001, 1009))
 

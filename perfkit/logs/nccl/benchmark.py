@@ -20,8 +20,8 @@ from typing import Any
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nccl.log import PARTED, Line, Row, Timing, algorithm, protocol
-from perfkit.readers.text import writable
+from perfkit.logs.nccl.log import PARTED, Line, Row, Timing, algorithm, protocol
+from perfkit.logs.text import writable
 
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "

@@ -25,9 +25,10 @@ import pandas as pd
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.dcgm import fields
-from perfkit.readers.dcgm.fields import unknown
-from perfkit.readers.text import CUT, LATEST_NS, content, line_of
+from perfkit.logs.dcgm import fields
+from perfkit.logs.dcgm.fields import unknown
+from perfkit.logs.text import CUT, LATEST_NS, line_of
+from perfkit.readers.text import content
 
 BINARY = re.compile(r"[\x00-\x08\x0e-\x1f]")
 EOF = "# EOF"  # OpenMetrics may end in this without an end of line

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nvidia_smi import fields
-from perfkit.readers.nvidia_smi.fields import Column, Log
-from perfkit.readers.text import CUT, content, line_of, utf8
+from perfkit.logs.nvidia_smi import fields
+from perfkit.logs.nvidia_smi.fields import Column, Log
+from perfkit.logs.text import CUT, line_of
+from perfkit.profile import QUERY
+from perfkit.readers.text import content, utf8
 
 DOTTED = {name for names in fields.FIELDS.values() for name in names if "." in name}
 FIELD = re.compile(r"([\w.]+)(?: \[[^\[\]]*\])?")
@@ -147,7 +149,7 @@ def query_log(path: Path) -> Log:
     except fields.Unreadable as e:
         raise fields.unreadable(path, lines.where, e.name, e) from e
     except fields.Mixed as e:
-        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record `{fields.QUERY}`.") from e
+        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record `{QUERY}`.") from e
     return Log(
         path=path,
         tool="nvidia-smi --query-gpu",

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from perfkit.analysis import readings
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Window
-from perfkit.analysis.monitoring import readings
-from perfkit.analysis.monitoring.alignment import clock_under_kernels
-from perfkit.analysis.monitoring.readings import at_limit, dips, idle, imbalance, summary, throttling, utilisation
-from perfkit.analysis.monitoring.states import ledger
+from perfkit.analysis.readings import summary, throttling
 from perfkit.format import number, percent, size
+from perfkit.logs.monitoring import levels
+from perfkit.logs.monitoring.levels import at_limit, dips, idle, imbalance, utilisation
+from perfkit.logs.monitoring.states import ledger
 from perfkit.schema import stretches
 from perfkit.tables import SAMPLES
 
@@ -138,7 +139,7 @@ def _near_slowdown(fact: Facts) -> list[str]:
     found: list[str] = []
     if fact["temperature_at_limit_frac"] > 0:
         found.append(
-            f"{number(fact['temperature_worst'])} degrees Celsius are within {readings.NEAR_TEMPERATURE_C:.0f} of "
+            f"{number(fact['temperature_worst'])} degrees Celsius are within {levels.NEAR_TEMPERATURE_C:.0f} of "
             f"the slowdown at {number(fact['temperature_limit'])}"
         )
     if fact["temperature_margin_at_limit_frac"] > 0:
@@ -174,7 +175,7 @@ _CHECKS: Mapping[str, Callable[[Facts, Peaks], Answer]] = {
 }
 CHECKS = tuple(_CHECKS)
 VERDICTS = ("ok", "attention", "cannot tell")
-__all__ = ["at_limit", "checks", "clock_under_kernels", "dips", "idle", "imbalance", "ledger", "summary", "throttling"]
+__all__ = ["at_limit", "checks", "dips", "idle", "imbalance", "ledger", "summary", "throttling"]
 __all__ += ["utilisation"]
 
 
@@ -188,7 +189,7 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     limits = at_limit(samples, devices, window=window)
     of_quantity = [
         limits[limits["quantity"] == quantity].set_index(readings.DEVICE)[_OF_LIMIT].add_prefix(f"{quantity}_")
-        for quantity in readings.QUANTITIES
+        for quantity in levels.QUANTITIES
     ]
     drawn = readings.readings(samples, "power_w", "memory_used_bytes", window=window)
     means_of = readings.wide(drawn, readings.means(drawn), ("power_w", "memory_used_bytes"))

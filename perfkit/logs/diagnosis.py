@@ -1,6 +1,6 @@
-"""Figures and findings of a log of the GPUs: what step 2 of the analysis checks.
+"""What `perfkit.diagnosis` asks of a log of the GPUs: its rules, facts, figures and findings, as step 2 checks them.
 
-Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `analysis.monitoring.checks`.
+Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `monitoring.checks`.
 """
 
 import math
@@ -10,20 +10,22 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import monitoring
-from perfkit.analysis.intervals import Window
-from perfkit.analysis.monitoring.readings import BUSY, DEVICE, NEAR_POWER
+from perfkit.analysis.readings import DEVICE, throttling
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules import by_kind, logs
-from perfkit.diagnosis.rules.logs import LOG_CAPPED, LOG_LITTLE_POWER, LOG_UNUSED, LOG_WAITED_FOR
-from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.logged import is_logged, window
+from perfkit.diagnosis.rules import by_kind
+from perfkit.diagnosis.rules.rule import Fact, tell
+from perfkit.diagnosis.sources import Source
 from perfkit.diagnosis.speed import slowed_by_clock
 from perfkit.diagnosis.timeline import named
 from perfkit.diagnosis.words import words
 from perfkit.format import several
+from perfkit.logs import monitoring
+from perfkit.logs import rules as RULES
+from perfkit.logs.monitoring.levels import NEAR_POWER
+from perfkit.logs.rules import LOG_CAPPED, LOG_LITTLE_POWER, LOG_UNUSED, LOG_WAITED_FOR
 from perfkit.selection import Selection
 
-KIND = "monitor"
 MEANINGS = words("log")
 LEDGER = "monitoring.ledger"
 RUNNING = ("working", "little power", *monitoring.states.LOWERED)
@@ -53,7 +55,7 @@ def figures(view: Selection) -> Iterator[Figure]:
         definition = "share of the time with readings of no kernel at all; average over the GPUs"
         value = float(idle["idle_frac"].mean())
         yield Figure("log_idle_frac", "Readings without a kernel (log)", value, "1", definition, "monitoring.idle")
-    throttled = monitoring.throttling(view.samples, window=window(view)).dropna(subset=["throttled_frac"])
+    throttled = throttling(view.samples, window=window(view)).dropna(subset=["throttled_frac"])
     if len(throttled):
         definition = "share of the time in which power, heat or another reason lowered the clock; average over the GPUs"
         value = float(throttled["throttled_frac"].mean())
@@ -65,20 +67,6 @@ def figures(view: Selection) -> Iterator[Figure]:
             definition = f"highest reading, as a share of the limit ({row['source']})"
             value = float(row["worst_frac"])
             yield Figure(f"log_{place}_frac", label, value, "1", definition, "monitoring.at_limit")
-
-
-@kept
-def window(view: Selection) -> Window | None:
-    """Return the part of a log that is judged: the chosen one, else that beside the kernels of a timeline.
-
-    None is the whole log: there is no timeline, or no reading lies in it, so their clocks cannot be compared.
-    """
-    if view.window is not None or view.all_kernels.empty:
-        return view.window
-    kernels = view.all_kernels
-    first, last = int(kernels["start_ns"].min()), int((kernels["start_ns"] + kernels["dur_ns"]).max())
-    times = view.samples.loc[view.samples["metric"].isin(BUSY), "time_ns"]
-    return (first, last) if times.between(first, last, inclusive="left").any() else None
 
 
 @kept
@@ -266,14 +254,14 @@ def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
     title += f" (also: {others})" if others else ""
     gain = Gain(1.0, math.inf, "the log shows the problem, but not its cost: record a timeline")
     target = f"{worst['threshold']:.0%}".replace("%", " %") if is_share and pd.notna(worst["threshold"]) else "none"
-    rule = by_kind(logs)[str(check)]
+    rule = by_kind(RULES)[str(check)]
     return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
 
 
 @kept
 def is_at_limit(view: Selection) -> bool:
     """Tell whether the clock is low because busy GPUs draw as much power as they may, which is normal."""
-    lowered = _in(view, *monitoring.states.LOWERED)
+    lowered = _in(view, *monitoring.states.LOWERED) if is_logged(view) else pd.DataFrame()
     if lowered.empty:
         return False
     by_power = lowered["state"].eq(monitoring.states.BY_CAUSE["power"])
@@ -283,9 +271,15 @@ def is_at_limit(view: Selection) -> bool:
 @kept
 def is_heated(view: Selection) -> bool:
     """Tell whether heat lowers the clock of a GPU."""
-    return bool(monitoring.throttling(view.samples, window=window(view))["thermal_frac"].gt(0).any())
+    return is_logged(view) and bool(throttling(view.samples, window=window(view))["thermal_frac"].gt(0).any())
 
 
-def is_logged(view: Selection) -> bool:
-    """Say whether the run holds a log of its GPUs."""
-    return KIND in view.run.kinds
+FACTS = {Fact.AT_POWER_LIMIT: is_at_limit, Fact.HEATED: is_heated}
+SOURCES = {
+    "monitoring.at_limit": Source(("SAMPLES", "DEVICES"), "monitoring.at_limit"),
+    "monitoring.checks": Source(("SAMPLES",), "monitoring.checks"),
+    "monitoring.idle": Source(("SAMPLES",), "monitoring.idle"),
+    "monitoring.ledger": Source(("SAMPLES", "DEVICES"), "monitoring.ledger"),
+    "monitoring.throttling": Source(("SAMPLES",), "monitoring.throttling"),
+    "monitoring.utilisation": Source(("SAMPLES",), "monitoring.utilisation"),
+}

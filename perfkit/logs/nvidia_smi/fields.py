@@ -27,13 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
-from perfkit.readers.text import EVERY, HARDWARE, HARDWARE_CAUSES, OTHER, THROTTLING, csv_rows, lowered
+from perfkit.logs.text import EVERY, HARDWARE, HARDWARE_CAUSES, OTHER, THROTTLING, lowered
+from perfkit.profile import QUERY
+from perfkit.readers.text import csv_rows
 
-QUERY = (
-    "nvidia-smi --query-gpu=timestamp,index,name,driver_version,utilization.gpu,utilization.memory,"
-    "memory.used,memory.free,memory.total,power.draw,enforced.power.limit,temperature.gpu,temperature.memory,"
-    "clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks_event_reasons.active --format=csv -l 1 -f gpu.csv"
-)
 DMON_COMMAND = "nvidia-smi dmon -s pucvmet -o DT -f LOG"
 
 # By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q, empty where there is

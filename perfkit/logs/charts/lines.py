@@ -7,12 +7,10 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.ranks import UNITS_OF_SUFFIX
-from perfkit.charts.theme import MOST_ROWS, WIDTH, devices, hover, inline, need, nothing
+from perfkit.charts.ranks import STRIP_UNITS
+from perfkit.charts.theme import LINE_COLOURS, MOST_ROWS, STRIP_NAMES, WIDTH, devices, hover, inline, need, nothing
 from perfkit.format import TIME, Unit, duration, unit
 
-# Those of `perfkit.charts.ranks`, which stay apart for every sight.
-COLOURS = ("#1F77D4", "#D55E00", "#00B878", "#744FEA", "#E0A010", "#884421", "#CB8BC4", "#276B71")
 GREY = "#808080"
 WAYS = {"rx": "to the GPU", "tx": "from the GPU"}
 DASHES = {"to the GPU": [1, 0], "from the GPU": [4, 3], "both ways": [1, 3]}
@@ -44,8 +42,6 @@ class Axes(NamedTuple):
 
 
 Still = alt.VConcatChart | alt.LayerChart  # what stands in for it where nothing moves
-NAMES = theme.WORDS["strips"]  # in their order
-STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
 STRIP_HEIGHT, STRIP_DIGITS = 56, 4  # pixels; more digits than a screen can show
 
 
@@ -62,24 +58,24 @@ class Channels(NamedTuple):
 def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, float]) -> dict[str, Any]:
     """Return a Vega-Lite specification of the metrics over a window, a strip for each with a line for each GPU.
 
-    `bins`: columns rank, gpu, metric (others than `NAMES` are not drawn), start_ns, dur_ns, mean; of more than 8 GPUs
-    the first 8 are drawn, which the title says. `window`: (start_ns, end_ns) of the axis. `tops`: the highest value of
-    each metric, in its unit; fractions reach up to 100 %. Raises ValueError if there are more rows than a browser
-    draws.
+    `bins`: columns rank, gpu, metric (others than `STRIP_NAMES` are not drawn), start_ns, dur_ns, mean; of more
+    than 8 GPUs the first 8 are drawn, which the title says. `window`: (start_ns, end_ns) of the axis. `tops`: the
+    highest value of each metric, in its unit; fractions reach up to 100 %. Raises ValueError if there are more rows
+    than a browser draws.
     """
     need(bins, "rank", "gpu", "metric", "start_ns", "dur_ns", "mean")
-    rows = bins[bins["metric"].isin(list(NAMES))]
+    rows = bins[bins["metric"].isin(list(STRIP_NAMES))]
     if rows.empty:
         return dict(nothing("No readings", "No metric of a GPU was read until here.").to_dict())
     if len(rows) > MOST_ROWS:
         raise ValueError(f"chart data: {len(rows)} rows are more than {MOST_ROWS}. Use fewer bins.")
     rows = rows.assign(label=devices(rows)).sort_values(["rank", "gpu", "start_ns"])
     all_gpus = rows["label"].unique().tolist()
-    gpus = all_gpus[: len(COLOURS)]
+    gpus = all_gpus[: len(LINE_COLOURS)]
     title = ", ".join(gpus) + (f" of {len(all_gpus)} GPUs" if len(gpus) < len(all_gpus) else "")
     time = unit(window[1] - window[0], TIME)
     drawn = rows[rows["label"].isin(gpus)]
-    present = [metric for metric in NAMES if (drawn["metric"] == metric).any()]
+    present = [metric for metric in STRIP_NAMES if (drawn["metric"] == metric).any()]
     channels = {metric: _channels(metric, gpus, window, time, tops[metric]) for metric in present}
     channels[present[-1]].x["axis"] = {"tickCount": 8}
     length = f"{duration(window[1] - window[0])} of the log"
@@ -101,7 +97,7 @@ def _channels(metric: str, gpus: list[str], window: tuple[int, int], time: Unit,
     across = {"labels": False, "title": None, "tickCount": 8}
     since = f"time since the start of the capture ({time.symbol})"
     up = {"tickCount": 3, "minExtent": 48}
-    shades = {"domain": gpus, "range": list(COLOURS[: len(gpus)])}
+    shades = {"domain": gpus, "range": list(LINE_COLOURS[: len(gpus)])}
     legend = None if len(gpus) == 1 else {"title": None}
     x = {"field": "time", "type": "quantitative", "title": since, "axis": across, "scale": {"domain": ends}}
     y = {"field": "value", "type": "quantitative", "title": f"({scale.symbol})", "axis": up}
@@ -113,7 +109,7 @@ def _strip(metric: str, channels: Channels) -> dict[str, Any]:
     return {
         "width": WIDTH,
         "height": STRIP_HEIGHT,
-        "title": {"text": NAMES[metric], "fontSize": 12, "frame": "group"},
+        "title": {"text": STRIP_NAMES[metric], "fontSize": 12, "frame": "group"},
         "data": {"name": metric},
         "mark": {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 1.5, "tooltip": False},
         "encoding": {"x": channels.x, "y": channels.y, "color": channels.color},
@@ -164,21 +160,22 @@ def lines(drawn: pd.DataFrame, gpus: list[str], axes: Axes) -> list[alt.Chart]:
     dash = [alt.StrokeDash("way:N", title=None, scale=dashes, legend=legend)] if way else []
     if len(gpus) == 1:
         return [_band(data, axes, ("least:Q", "most"), way), _steps(data, axes, width=1.5).encode(*dash)]
-    if len(gpus) > len(COLOURS):
+    if len(gpus) > len(LINE_COLOURS):
         faint = _steps(data, axes, width=1).encode(*dash, alt.Detail("gpu:N"), opacity=alt.value(0.4))
         return [_band(data, axes, ("min(value):Q", "max(value)"), way), faint]
-    shades = alt.Scale(domain=gpus, range=list(COLOURS[: len(gpus)]))
+    shades = alt.Scale(domain=gpus, range=list(LINE_COLOURS[: len(gpus)]))
     return [_steps(data, axes, width=1.5).encode(*dash, alt.Color("gpu:N", scale=shades, title=None, legend=legend))]
 
 
 def _steps(data: alt.InlineData, axes: Axes, *, width: float) -> alt.Chart:
-    marks: alt.Chart = alt.Chart(data).mark_line(**STEPS, strokeWidth=width, color=COLOURS[0]).encode(axes.x, axes.y)
+    line = alt.Chart(data).mark_line(**STEPS, strokeWidth=width, color=LINE_COLOURS[0])
+    marks: alt.Chart = line.encode(axes.x, axes.y)
     return marks
 
 
 def _band(data: alt.InlineData, axes: Axes, ends: tuple[str, str], way: list[str]) -> alt.Chart:
     """Return the range of the readings of one GPU, or that of the levels of several."""
-    area = alt.Chart(data).mark_area(**STEPS, line=False, color=COLOURS[0], opacity=0.25)
+    area = alt.Chart(data).mark_area(**STEPS, line=False, color=LINE_COLOURS[0], opacity=0.25)
     marks: alt.Chart = area.encode(axes.x, axes.of(ends[0]), alt.Y2(ends[1]), detail=[f"{name}:N" for name in way])
     return marks
 
