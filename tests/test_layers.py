@@ -22,7 +22,7 @@ ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
     ("errors", "schema"),
     ("impossible", "tables", "names", "hardware", "profile", "format", "job"),
-    ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
+    ("readers", "analysis", "charts", "workloads", "parallel"),
     ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
@@ -129,12 +129,7 @@ def test_a_reader_does_not_import_a_reader() -> None:
 
 
 LOGS = tuple(point.name for point in entry_points(group="perfkit.readers") if point.value.startswith("perfkit.logs."))
-NAMED = (
-    "readers",
-    "logs",
-    "simulate",
-    "workloads",
-)  # parts that may name a reader; workloads run such programs
+NAMED = ("readers", "logs", "workloads")  # parts that may name a reader; workloads run such programs
 
 
 def test_no_part_but_readers_names_a_reader() -> None:

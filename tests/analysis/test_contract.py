@@ -108,7 +108,7 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
     *(kernel_times.summary, kernel_times.precision),
-    *(host.latency, host.latency_summary, host.queue_depth),
+    *(host.latency, host.latency_summary),
     *(llm_operations.attainable, scaling.scaling, steps.detect, steps.steady),
     *(memory.timeline, memory.peak, memory.fragmentation, memory.bins),
     *(memory.copied, memory.pageable_async, memory.small_copies),

@@ -11,15 +11,17 @@ that names it: the time of all kernels, and that in which the host keeps the GPU
 stage and the last, and the split of kernel time between matrix products and others, are invented.
 """
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from perfkit.simulate import export
-from perfkit.simulate.program import Setup, step
+from make.simulate import export
+from make.simulate.program import Setup, step
 
-__all__ = ["NAMES", "PAIRS", "SERIES", "Setup", "labels", "write", "write_all"]
+__all__ = ["NAMES", "PAIRS", "SERIES", "Setup", "archive", "write"]
 
 _LOADING = Setup(precision="bf16", loading_ns=500_000, pinned=False)
 
@@ -33,6 +35,7 @@ PAIRS: Mapping[str, tuple[Setup, Setup]] = {
     "precision": (Setup(), Setup(precision="bf16")),
 }
 CASE = "case"
+TIME = (2026, 1, 1, 0, 0, 0)  # of each file in the archive, so that equal runs make equal archives
 NAMES = (*PAIRS, CASE)
 
 
@@ -76,16 +79,16 @@ def write(name: str, folder: str | Path) -> dict[str, Path]:
     return {label: export.write(label, setup, folder / label) for label, setup in _setups(name).items()}
 
 
-def labels(name: str) -> list[str]:
-    """Return the labels of the runs of a pair or of the series, in their order."""
-    return list(_setups(name))
-
-
-def write_all(folder: str | Path) -> Path:
-    """Write all pairs and the series, each into a folder of its name, and return the folder that holds them."""
-    for name in NAMES:
-        write(name, Path(folder) / name)
-    return Path(folder)
+def archive(folder: str | Path) -> Path:
+    """Write all pairs and the series into `experiments.zip`, each in a folder of its name; return the file."""
+    file = Path(folder, "experiments.zip")
+    with TemporaryDirectory() as made, zipfile.ZipFile(file, "w") as out:
+        for name in NAMES:
+            write(name, Path(made, name))
+        for path in sorted(path for path in Path(made).rglob("*") if path.is_file()):
+            entry = zipfile.ZipInfo(path.relative_to(made).as_posix(), TIME)
+            out.writestr(entry, path.read_bytes(), zipfile.ZIP_LZMA)
+    return file
 
 
 def _setups(name: str) -> Mapping[str, Setup]:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from make.simulate.program import GPU, SM_COUNT, STREAM, THREADS, Rows, Setup, executed, step
 from perfkit import hardware, names
 from perfkit.errors import PerfkitError
-from perfkit.simulate.program import GPU, SM_COUNT, STREAM, THREADS, Rows, Setup, executed, step
 
 Int = NDArray[np.int64]
 
@@ -115,7 +115,7 @@ def _write(db: Database, name: str, rows: Rows) -> None:
     calls = rows["calls"]
     shift = FIRST_NS - calls[0]["start_ns"]
     end = shift + max(row["start_ns"] + row["dur_ns"] for row in calls)
-    words = {"label": f"perfkit.simulate, {name}: no GPU ran", "arguments": f"train.py --experiment {name}"}
+    words = {"label": f"perfkit simulate {name}: no GPU ran", "arguments": f"train.py --experiment {name}"}
     write_session(db, **words, dur_ns=end + FIRST_NS, workers=[WORKER])
     write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
     _write_kernels(db, rows["kernels"], shift)
