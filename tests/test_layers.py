@@ -32,9 +32,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
 )
 SIDE_BY_SIDE = (2, 5)
 HOMES = {"altair": "charts|logs", "ipywidgets": "widgets|logs", "torch": "workloads", "click": "cli|options|logs"}
-HOMES |= dict.fromkeys(("hatchet", "adbc_driver_sqlite"), "readers") | dict.fromkeys(
-    ("dask", "distributed"), "parallel"
-)
+HOMES |= {"hatchet": "readers"} | dict.fromkeys(("dask", "distributed"), "parallel")
 HOMES |= dict.fromkeys(("papermill", "nbconvert"), "report")
 PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAYERS) for i, part in enumerate(layer)}
 MODULES = sorted(ROOT.rglob("*.py"))
