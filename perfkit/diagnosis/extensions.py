@@ -1,7 +1,7 @@
 """What readers bring to the diagnosis: a module that judges what they read, which nothing else in perfkit imports.
 
 A reader names it by `DIAGNOSIS`. It has `RULES`, a module of rules; `FACTS`, a function of a selection for each fact
-that it decides; `SOURCES`, tables and analysis by the text of a figure's source; `figures(view)` and `findings(view)`.
+that it decides; `SOURCES`, tables and analysis by the text of a figure's source; and the functions below.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from perfkit.readers import offered
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from perfkit.diagnosis.finding import Figure, Finding
     from perfkit.diagnosis.rules.rule import Fact
     from perfkit.diagnosis.sources import Source
@@ -31,6 +33,9 @@ class Extension(Protocol):
 
     def findings(self, view: "Selection") -> "Iterator[Finding]":
         """Yield what costs time."""
+
+    def states(self, view: "Selection") -> "DataFrame":
+        """Return how long GPUs were in each state: columns state, ns and more; empty where nothing says it."""
 
 
 @cache
