@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from perfkit.errors import ReadError, SchemaError
 from perfkit.format import size
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS, origin, reader
+from perfkit.readers import is_from_perfkit, origin, reader
 from perfkit.readers.text import put
 from perfkit.schema import INTEGERS, Checked
 from perfkit.tables import TABLES
@@ -127,7 +127,7 @@ def state(source: Path, reader: str, version: int) -> str:
     files = [file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()]
     samples = SAMPLES if len(files) <= MANY else 2
     of_files = [[os.fsencode(file.name).hex(), *_print(file, samples)] for file in files]
-    made_by = MADE_BY if reader in READERS else [*MADE_BY, origin(reader)]  # with the version of its package
+    made_by = MADE_BY if is_from_perfkit(reader) else [*MADE_BY, origin(reader)]  # with the version of its package
     return hashlib.sha256(json.dumps([reader, version, *made_by, *of_files]).encode()).hexdigest()[:16]
 
 

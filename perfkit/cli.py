@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -176,7 +177,30 @@ def baseline() -> None:
     """Measure the peaks of this machine, to compare programs with them (needs perfkit[torch])."""
 
 
-@main.group()
+class Recorders(click.Group):
+    """The commands of `perfkit record`: its own, and what readers bring by RECORDER."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all."""
+        return sorted([*super().list_commands(ctx), *_recorders()])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; the module of a reader's is imported now."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in _recorders():
+            return own
+        command: click.Command = import_module(_recorders()[cmd_name]).command
+        return command
+
+
+def _recorders() -> dict[str, str]:
+    """Return the modules that readers bring, by the names of their commands."""
+    from perfkit.readers import offered
+
+    return dict(offered("RECORDER"))  # type: ignore[arg-type]
+
+
+@main.group(cls=Recorders)
 def record() -> None:
     """Record a profile, or print how to record one."""
 
@@ -434,25 +458,6 @@ def record_torch() -> None:
     from perfkit.workloads import SNIPPET
 
     click.echo(SNIPPET, nl=False)
-
-
-@record.command("prometheus")
-@click.argument("url")
-@click.option("--start", type=options.TIME, required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970.")
-@click.option("--end", type=options.TIME, help="Now if not given.")
-@click.option("--step", type=float, default=15.0, show_default=True, help="Time between two points in s.")
-@click.option("--match", default="", help="Label matchers, for example 'Hostname=~\"node0[12]\"'.")
-@click.option("--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write.")
-def record_prometheus(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:
-    """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
-    from perfkit.readers.dcgm import fetch
-
-    if os.path.lexists(out) and not out.is_dir():
-        raise PerfkitError(f"{out}: the file is there already. Choose another --out, or remove it.")
-    try:
-        say(fetch(url, start, time.time() if end is None else end, step, out, match=match))
-    except ValueError as e:
-        raise click.UsageError(str(e)) from e
 
 
 def _fail(problem: str) -> NoReturn:

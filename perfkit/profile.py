@@ -30,6 +30,13 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# What records a log of the GPUs on any machine with an NVIDIA driver.
+QUERY = (
+    "nvidia-smi --query-gpu=timestamp,index,name,driver_version,utilization.gpu,utilization.memory,"
+    "memory.used,memory.free,memory.total,power.draw,enforced.power.limit,temperature.gpu,temperature.memory,"
+    "clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks_event_reasons.active --format=csv -l 1 -f gpu.csv"
+)
+
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LARGE = 1_000_000  # rows: arrays of so many are what the allocator would get from the system anew each time
 

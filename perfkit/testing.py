@@ -64,11 +64,11 @@ def check_reader(module: ModuleType, files: Iterable[str | Path]) -> None:
     - A file that is cut is read with a note on the rows that are gone, or refused by a ReadError:
       ``<path>: <what was found>. <what to do>.`` Nothing else is ever raised, whatever bytes are wrong.
 
-    >>> import perfkit.readers.rocm_smi
-    >>> check_reader(perfkit.readers.rocm_smi, [])
+    >>> import perfkit.readers.torch_trace
+    >>> check_reader(perfkit.readers.torch_trace, [])
     Traceback (most recent call last):
     ...
-    AssertionError: perfkit.readers.rocm_smi breaks 1 rule of a reader:
+    AssertionError: perfkit.readers.torch_trace breaks 1 rule of a reader:
       - check_reader: no file was given
     """
     paths = [Path(file) for file in files]

@@ -13,7 +13,7 @@ import yaml
 from prometheus import DIRECT, Exporter, ask, serving, wait_for
 from readers.dcgm_files import labels, line, page
 
-from perfkit.readers.dcgm.fields import METRICS
+from perfkit.logs.dcgm.fields import METRICS
 
 FOLDER = Path(__file__).parents[1] / "data" / "grafana"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import nbformat
@@ -21,17 +22,17 @@ ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
     ("errors", "schema"),
     ("impossible", "tables", "names", "hardware", "profile", "format", "job"),
-    ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
+    ("readers", "analysis", "charts", "workloads", "parallel"),
     ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
-    ("options", "cli", "__main__"),
+    ("options",),
+    ("logs",),  # a room of its own: nothing imports it
+    ("cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)
-HOMES = {"altair": "charts", "ipywidgets": "widgets", "torch": "workloads", "click": "cli|options"}
-HOMES |= dict.fromkeys(("hatchet", "adbc_driver_sqlite"), "readers") | dict.fromkeys(
-    ("dask", "distributed"), "parallel"
-)
+HOMES = {"altair": "charts|logs", "ipywidgets": "widgets|logs", "torch": "workloads", "click": "cli|options|logs"}
+HOMES |= {"hatchet": "readers"} | dict.fromkeys(("dask", "distributed"), "parallel")
 HOMES |= dict.fromkeys(("papermill", "nbconvert"), "report")
 PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAYERS) for i, part in enumerate(layer)}
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -101,6 +102,15 @@ def is_stable(call: ast.Call) -> bool:
     return not is_one or any(ast.unparse(given) == "kind='stable'" for given in call.keywords)
 
 
+def test_nothing_imports_the_logs_nor_names_a_module_of_theirs() -> None:
+    """The core knows readers of logs as it knows those of other packages: by their entry points."""
+    others = [file for file in MODULES if part_of(file) != "logs"]
+    importing = [f"{file}: {name}" for file in others for _, name in imports(file) if name.startswith("perfkit.logs")]
+    texts = [(file, node.value) for file in others for node in nodes(file) if isinstance(node, ast.Constant)]
+    named = [f"{file}: {text}" for file, text in texts if isinstance(text, str) and text.startswith("perfkit.logs")]
+    assert [] == importing + named
+
+
 BETWEEN = ("__init__", "text", "foreign")  # of readers, but none: their list, what all share, what none reads
 
 
@@ -110,9 +120,14 @@ def test_a_reader_does_not_import_a_reader() -> None:
         others = [n for _, n in imports(file) if n.startswith("perfkit.readers.")]
         others = [n for n in others if n.split(".")[2] not in (own, *BETWEEN)]
         assert [] == others, f"{file.name} imports {others}"
+    for file in (ROOT / "logs").rglob("*.py"):
+        own = file.relative_to(ROOT / "logs").parts[0].removesuffix(".py")
+        others = {n.split(".")[2] for _, n in imports(file) if n.startswith("perfkit.logs.")}
+        assert own not in LOGS or set() == others & {*LOGS} - {own}, f"{file.name} imports {others}"
 
 
-NAMED = ("readers", "simulate", "workloads")  # parts that may name a reader; workloads run programs of that name
+LOGS = tuple(point.name for point in entry_points(group="perfkit.readers") if point.value.startswith("perfkit.logs."))
+NAMED = ("readers", "logs", "workloads")  # parts that may name a reader; workloads run such programs
 
 
 def test_no_part_but_readers_names_a_reader() -> None:
@@ -121,7 +136,7 @@ def test_no_part_but_readers_names_a_reader() -> None:
         for file in MODULES
         if part_of(file) not in NAMED
         for node in nodes(file)
-        if isinstance(node, ast.Constant) and node.value in READERS
+        if isinstance(node, ast.Constant) and node.value in (*READERS, *LOGS)
     ]
     assert [] == found
 
@@ -158,7 +173,7 @@ def test_the_rule_itself() -> None:
     allowed += [("cli", "perfkit.load"), ("charts", "altair")]
     refused = [("readers", "perfkit.cache.folder"), ("readers", "perfkit.load"), ("analysis", "perfkit.readers.X")]
     refused += [("cache", "perfkit.run.load"), ("report", "perfkit.widgets"), ("run", "perfkit.load")]
-    refused += [("analysis", "altair"), ("run", ".tables")]
+    refused += [("analysis", "altair"), ("run", ".tables"), ("widgets", "perfkit.logs")]
     assert [] == [one for one in allowed if not is_allowed(*one)] + [one for one in refused if is_allowed(*one)]
 
 

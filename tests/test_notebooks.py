@@ -67,8 +67,8 @@ def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
     code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
     made = re.compile(r"seen = widgets\.explorer\(view, show=\"(\w*)\"(.*)\)")
     below, given = zip(*(found for source in code for found in made.findall(source)), strict=True)
-    views = [source for source in code if "widgets.views." in source]
-    shown = [re.fullmatch(r"widgets\.views\.(\w+)\(seen\b.*?(?:part=\"(\w+)\".*)?\)", source) for source in views]
+    views = [source for source in code if re.match(r"(?:widgets\.)?views\.", source)]
+    shown = [re.fullmatch(r"(?:widgets\.)?views\.(\w+)\(seen\b.*?(?:part=\"(\w+)\".*)?\)", source) for source in views]
     assert all(shown)
     every = [match.groups() for match in shown if match]
     assert every

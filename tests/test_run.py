@@ -21,8 +21,9 @@ from sampled import SECOND, samples
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.joining import ZONELESS, astray
+from perfkit.logs import deepspeed, nccl
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS, deepspeed, nccl
+from perfkit.readers import READERS
 from perfkit.run import Run, devices, distinct
 from perfkit.tables import SAMPLES, TABLES
 
@@ -295,7 +296,7 @@ def test_a_training_log_with_lines_of_nccl_gives_both(tmp_path: Path) -> None:
     for given in (path, tmp_path, [path, tmp_path]):
         for _ in ("read", "from the cache"):
             run = perfkit.load(given)
-            assert ["nccl", "deepspeed"] == [p.reader for p in run.profiles]
+            assert ["deepspeed", "nccl"] == [p.reader for p in run.profiles]
             assert [1e9, 0.5e9, 0.25e9] == run.samples.loc[run.samples["metric"] == "iteration_ns", "value"].tolist()
             assert {"ring", "tree", "connection"} == set(run.links["kind"])
             assert 3 == len(run.collectives)

@@ -23,7 +23,7 @@ from readers.outside_files import contributed, power_log
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS, reader, recognise
+from perfkit.readers import every_name, reader, recognise
 from perfkit.tables import SAMPLES, TABLES
 from perfkit.testing import check_reader
 
@@ -81,9 +81,9 @@ def frames(profile: Profile) -> dict[str, pd.DataFrame]:
     return {name: profile.table(name) for name in TABLES}
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", every_name())
 def test_what_cannot_be_opened_is_not_claimed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(READERS) == list(OWN)
+    assert {*every_name()} == {*OWN}
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "readme.md").write_text("hello")
     (tmp_path / "trace.json").write_text('{"traceEvents": []')
@@ -139,7 +139,7 @@ REAL = {  # one real capture of each form that is small, by the folder and the r
 def test_own_readers_keep_the_contract_and_claim_their_files_alone(name: str, make: Make, tmp_path: Path) -> None:
     path = make(tmp_path)
     check_reader(reader(name), [path])
-    assert [name] == [other for other in READERS if reader(other).sniff(path)]
+    assert [name] == [other for other in every_name() if reader(other).sniff(path)]
     profile = reader(recognise(path)).read(path)
     assert name == profile.reader
     for table, frame in frames(profile).items():

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from make import SAMPLES, Shape, capture
+from make import SAMPLES, Shape, archive, capture
 from perfkit.errors import PerfkitError
 from perfkit.report import output
 
@@ -15,7 +15,7 @@ from perfkit.report import output
 def main() -> None:
     """Write what the command line names into a new or empty folder."""
     parser = argparse.ArgumentParser(prog="python -m make", description=__doc__)
-    parser.add_argument("name", choices=[*SAMPLES, "capture"], help="sample run, or a capture of any size")
+    parser.add_argument("name", choices=[*SAMPLES, "experiments", "capture"], help="sample, or a capture of any size")
     parser.add_argument("--out", type=Path, required=True, help="new or empty folder")
     group = parser.add_argument_group("capture")
     group.add_argument("--kernels", type=int, default=100_000, help="kernels on all GPUs (default: %(default)s)")
@@ -28,6 +28,8 @@ def main() -> None:
         with output.replacing(options.out, None, note=lambda text: print(f"note: {text}", file=sys.stderr)) as folder:  # noqa: T201
             if options.name in SAMPLES:
                 SAMPLES[options.name](folder)
+            elif options.name == "experiments":
+                archive(folder)
             else:
                 shape = Shape(gpus=options.gpus, processes=options.gpus, streams=options.streams, nccl=options.nccl)
                 capture(folder / "capture.sqlite", kernels=options.kernels, shape=shape, seed=options.seed)

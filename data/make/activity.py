@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from make.kernels import KERNELS, Kernel
+from make.simulate import export
+from make.simulate.export import CONTEXT, COPY_KIND, Database, Worker, global_id
 from make.timeline import Int, Laid, Op, Plan
-from perfkit.simulate import export
-from perfkit.simulate.export import CONTEXT, COPY_KIND, Database, Worker, global_id
 
 DIRECTIONS = ("H2D", "D2H", "D2D")
 API = (

@@ -31,10 +31,10 @@ from make.counters import CHANNELS, DRAM_PEAK, SECTOR
 from make.execution import OUTSIDE_NS, STEP, Execution, laid_out, moments, run_step
 from make.execution import WORKER as TRACED_WORKER
 from make.kernels import Kernel, save
+from make.simulate.export import CARD, Worker
 from make.spans import Part, annotation, parts
 from make.tally import Tally
 from make.timeline import Int, Op, Plan
-from perfkit.simulate.export import CARD, Worker
 from perfkit.workloads.baseline import UNITS
 
 LAB_LABEL = "perfkit simulate bert_a100: made from the latencies of an A100 lab report; no GPU ran"

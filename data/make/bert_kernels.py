@@ -14,7 +14,7 @@ from math import ceil
 from typing import Literal, NamedTuple
 
 from make.kernels import Kernel, table
-from perfkit.simulate.export import CARD
+from make.simulate.export import CARD
 
 Names = tuple[str, str]  # base name, and full name as in Nsight Systems
 

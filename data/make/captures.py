@@ -18,10 +18,10 @@ import numpy as np
 from make import activity, mlp_run, timeline
 from make.activity import Block, Ranges, calls_in, rows
 from make.kernels import KERNELS, TABLE_5, Kernel
+from make.simulate import export
+from make.simulate.export import Worker
 from make.tally import Tally
 from make.timeline import Int, Laid, Op, Plan, draw_durations, lay_out
-from perfkit.simulate import export
-from perfkit.simulate.export import Worker
 
 STEPS_AT_ONCE = 8_192
 

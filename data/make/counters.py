@@ -17,8 +17,8 @@ import numpy as np
 
 from make import ncu
 from make.kernels import Kernel, table
+from make.simulate.export import CARD
 from make.timeline import Float
-from perfkit.simulate.export import CARD
 
 SMS, WARPS, BLOCKS, REGISTERS, SHARED = (
     int(CARD[name]) for name in ("smCount", "maxWarpsPerSm", "maxBlocksPerSm", "maxRegistersPerSm", "maxShmemPerSm")

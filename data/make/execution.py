@@ -21,9 +21,9 @@ import numpy as np
 from make import timeline
 from make.activity import Block, rows
 from make.mlp_run import Segment
+from make.simulate.export import Worker
 from make.spans import BATCH, LAYERS, Allocator, Memory, Part, Span, Wait, annotation, parts, python
 from make.timeline import Int, Laid, Op, Plan, Times, lay_out
-from perfkit.simulate.export import Worker
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 

@@ -32,9 +32,9 @@ from make.activity import Block, Ranges, Rows, calls_in, named_ranges, rows
 from make.counters import CHANNELS, DRAM_PEAK, SECTOR, SMS
 from make.kernels import KERNELS, TABLE_5, save, table
 from make.mlp_run import Segment, run
+from make.simulate.export import Worker
 from make.tally import Tally, covered_until
 from make.timeline import Int
-from perfkit.simulate.export import Worker
 
 NAME = "mlp_a100"
 LABEL = "perfkit simulate mlp_a100: made from the figures of an A100 lab report; no GPU ran"

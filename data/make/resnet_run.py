@@ -19,8 +19,8 @@ from make.activity import Block, Ranges, named_ranges, rows
 from make.kernels import Kernel
 from make.mlp_run import copies
 from make.resnet_work import IMAGE, LAUNCHED, NAMES, SMS, Launch, duration_ns
+from make.simulate.export import Worker
 from make.timeline import Float, Int, Laid, Op, Plan, Times, lay_out
-from perfkit.simulate.export import Worker
 
 IMAGE_BYTES, LABEL_BYTES = 3 * IMAGE**2 * 4, 8
 

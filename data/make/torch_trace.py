@@ -23,9 +23,9 @@ from make.execution import FIRST_STEP, LOADER, SLOWER, STEP, WORKER, Execution, 
 from make.kernels import KERNELS, Kernel
 from make.kineto import Event, Flow, Instant, Mark, Span, described
 from make.mlp_run import Segment
+from make.simulate.export import CARD
 from make.spans import NODES
 from make.tally import Tally
-from perfkit.simulate.export import CARD
 
 LABEL = "perfkit simulate mlp_a100: made from the figures of an A100 lab report; no GPU ran"
 PROGRAM = "python3"

@@ -10,6 +10,7 @@ kinds categories, means and medians float64.
 
 from perfkit.analysis import (
     access,
+    alignment,
     calltree,
     causes,
     checkpoints,
@@ -28,11 +29,11 @@ from perfkit.analysis import (
     limiters,
     llm_operations,
     memory,
-    monitoring,
     operators,
     ownership,
     phases,
     ranks,
+    readings,
     repetitions,
     roofline,
     scaling,
@@ -42,8 +43,8 @@ from perfkit.analysis import (
     whatif,
 )
 
-__all__ = ["access", "calltree", "causes", "checkpoints", "clocks", "communication", "compare", "completeness"]
-__all__ += ["dossier", "efficiency"]
+__all__ = ["access", "alignment", "calltree", "causes", "checkpoints", "clocks", "communication", "compare"]
+__all__ += ["completeness", "dossier", "efficiency"]
 __all__ += ["flops", "gaps", "grouping", "host", "kernels", "lanes", "limiters", "llm_operations", "memory"]
-__all__ += ["monitoring", "operators", "ownership", "phases", "ranks", "repetitions", "roofline", "scaling", "steps"]
+__all__ += ["operators", "ownership", "phases", "ranks", "readings", "repetitions", "roofline", "scaling", "steps"]
 __all__ += ["timeline", "warps", "whatif"]

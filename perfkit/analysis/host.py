@@ -15,9 +15,7 @@ one another within microseconds. In both cases the GPU worked, and its idle time
 A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
 that launched the graph. Kernels without a call are left out, as Nsight Systems does; `LATENCY` has what is measured.
 
-The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
-graph launch counts once per device: from its call to the first of its kernels, on that one's stream. A kernel without a
-call only takes away: a depth below zero betrays a cut capture. Source: Nsight Systems, report ``cuda_kern_exec_sum``.
+Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
 import re
@@ -31,7 +29,7 @@ from numpy.typing import NDArray
 from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, keys_of, numbered, ranked, totals
-from perfkit.analysis.intervals import Axis, Int, Window, bounds, cut, devices, ends, total, union
+from perfkit.analysis.intervals import Int, Window, bounds, cut, ends, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -241,49 +239,3 @@ def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
             table[f"{quantity}_{statistic}_ns"] = statistics[statistic]
     table.insert(7, "queue_count", table.pop("queue_count"))
     return table.sort_values("total_mean_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return how many launched kernels of each stream had not started yet, as a step function.
-
-    A row per step in the window and at its start, by stream, then time: rank, gpu, process, stream, time_ns, depth
-    (int64, up to the next row's time), complete (False for all of a stream whose depth is ever negative: not to be
-    plotted). Source: Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our own.
-    """
-    call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    (stream,) = causes.numbered_together([kernels], STREAM_KEYS)
-    shared = np.flatnonzero((call >= 0) & (np.bincount(call + 1, minlength=1)[call + 1] > 1))  # nodes of a graph
-    device, again = devices(kernels)[1][0][shared], np.zeros(len(call), bool)
-    again[shared] = pd.Index(device * (int(call.max(initial=0)) + 1) + call[shared]).duplicated()
-    leading = np.flatnonzero(~again)  # the first of its launch on its device, or without a call
-    launched = leading[call[leading] >= 0]
-    called, started = api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]
-    row = np.zeros(streams := int(stream.max(initial=-1)) + 1, np.int64)
-    row[stream] = np.arange(len(stream))
-    # Of each step its place on an axis of all streams, twice, and 1 more where a kernel starts: sorting needs no order.
-    axis = Axis.over(2 * streams, called, started)
-    time = np.concatenate([axis.at(stream[launched], called), axis.at(stream[leading], started)])
-    time *= 2
-    time[len(launched) :] += 1
-    del call, stream, leading, launched, called, started  # a column of millions each
-    time.sort(kind="stable")
-    depth = np.cumsum(1 - 2 * (time.astype(np.int8) & 1), dtype=np.int64)
-    time >>= 1
-    last_of = np.append(time[1:] != time[:-1], np.ones(min(len(time), 1), bool))
-    time, depth = time[last_of], depth[last_of]
-    begin = np.searchsorted(time, np.arange(streams) * axis.span)
-    count = np.diff(begin, append=len(time))
-    depth -= np.repeat(np.where(begin > 0, np.append(depth, 0)[begin - 1], 0), count)
-    time -= np.repeat(np.arange(streams) * axis.span - axis.low, count)
-    complete = np.ones(streams, bool)
-    complete[np.searchsorted(begin, np.flatnonzero(depth < 0), side="right") - 1] = False
-    keys = {key: np.repeat(kernels[key].to_numpy()[row], count) for key in STREAM_KEYS}
-    steps = pd.DataFrame({**keys, "time_ns": time, "depth": depth, "complete": np.repeat(complete, count)}, copy=False)
-    # The steps that hold at some time of the window, those from before it moved to its start.
-    if window is None:
-        return steps
-    first, last = bounds(window)
-    until = np.append(time[1:], last + 1)[: len(time)]
-    until[np.cumsum(count)[count > 0] - 1] = last + 1  # of each stream's last
-    holds: NDArray[np.bool_] = (time < last) & (until > first)
-    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)

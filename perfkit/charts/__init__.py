@@ -48,15 +48,13 @@ from perfkit.charts import (  # noqa: E402
     kernels,
     limits,
     machine,
-    monitor,
     operators,
     ranks,
     roofline,
     shares,
-    states,
     tables,
     timeline,
 )
 
-__all__ = ["comparison", "detail", "icicle", "kernels", "limits", "machine", "monitor", "operators", "ranks"]
-__all__ += ["roofline", "shares", "states", "tables", "timeline"]
+__all__ = ["comparison", "detail", "icicle", "kernels", "limits", "machine", "operators", "ranks", "roofline"]
+__all__ += ["shares", "tables", "timeline"]

@@ -13,9 +13,20 @@ import pandas as pd
 
 from perfkit.charts import roofline as charts_roofline
 from perfkit.charts import shares, theme
-from perfkit.charts.monitor_lines import COLOURS
 from perfkit.charts.roofline import BYTES, FLOPS, HEIGHT, LEVELS, ROOF_COLOUR, Frame, axes_of, precision, rate
-from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, hover, ink, inline, known, layered, need, nothing
+from perfkit.charts.theme import (
+    FAMILY_COLOURS,
+    LINE_COLOURS,
+    WIDTH,
+    colours,
+    hover,
+    ink,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.format import TIME, Unit, duration, number, percent, printable, size, unit
 
 PHASE_COLOURS = {
@@ -38,7 +49,7 @@ LONGEST_WORK = 30  # characters
 MOST_TICKS = 12
 FIGURES = ["gpus", "throughput_per_s", "baseline_gpus", "efficiency_frac"]
 ONE_SIZE = "Scaling compares runs on different numbers of GPUs. Measure the same training on at least two."
-MOST_LOGS = len(COLOURS)
+MOST_LOGS = len(LINE_COLOURS)
 NO_ITERATION = "The log of a training has a line for each iteration, with the time that it took."
 COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen")
 
@@ -232,7 +243,7 @@ def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     since = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
     x = alt.X("time:Q", title=since, scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=8))
     y = alt.Y("median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True))
-    shades = alt.Scale(domain=logs, range=list(COLOURS[: len(logs)]))
+    shades = alt.Scale(domain=logs, range=list(LINE_COLOURS[: len(logs)]))
     colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)
     shade = alt.Opacity("shade:Q", scale=None, legend=None)
     shown = hover("log", ("told", "time"), ("count", "iterations", ","))

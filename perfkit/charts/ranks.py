@@ -51,6 +51,7 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
     "_w": (Unit("W", 1),),
     "_c": (Unit("°C", 1),),
 }
+STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}  # of a strip of a metric over time
 MOST_FIGURES = 10  # more would touch each other
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
 WAY_COLOURS, WAY_NAMES = ({key: row[at] for key, row in theme.COLOURS["way"].items()} for at in (0, 1))

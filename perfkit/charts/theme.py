@@ -36,6 +36,18 @@ CAUSE_COLOURS, CAUSE_NAMES = ({key: row[at] for key, row in COLOURS["cause"].ite
 DETAIL_COLOURS, DETAIL_NAMES = ({key: row[at] for key, row in COLOURS["detail"].items()} for at in (0, 1))
 STATE_COLOURS, STATE_NAMES = ({key: row[at] for key, row in COLOURS["state"].items()} for at in (0, 1))
 PHASE_COLOURS, PHASE_NAMES = ({key: row[at] for key, row in COLOURS["phase"].items()} for at in (0, 1))
+# Of lines, one for each GPU: those of `perfkit.charts.ranks`, which stay apart for every sight.
+LINE_COLOURS = (
+    "#1F77D4",
+    "#D55E00",
+    "#00B878",
+    "#744FEA",
+    "#E0A010",
+    "#884421",
+    "#CB8BC4",
+    "#276B71",
+)
+STRIP_NAMES = WORDS["strips"]  # of metrics, in their order
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 Chart = alt.TopLevelMixin  # of one picture or of several
 WIDEST = 60  # pixels of a column

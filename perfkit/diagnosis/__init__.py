@@ -24,7 +24,6 @@ from perfkit.diagnosis import (
     ledger,
     lengths,
     machine,
-    monitor,
     path_ledger,
     paths,
     phases,
@@ -43,6 +42,7 @@ from perfkit.diagnosis import (
 )
 from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.evidence import is_amd
+from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
 from perfkit.diagnosis.framework import gpu_time
 from perfkit.diagnosis.headline import ranked
@@ -114,7 +114,10 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
 @kept
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
     further = [*kernels.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks)]
-    further += [*gpus.figures(view), *monitor.figures(view), *machine.figures(view, peaks=peaks)]
+    further += gpus.figures(view)
+    for part in extensions():
+        further += part.figures(view)
+    further += machine.figures(view, peaks=peaks)
     known = doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
     return {**known, **{figure.id: figure for figure in job.figures(view, known, peaks=peaks)}}
 
@@ -143,7 +146,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
         *warming.findings(view, by_id),
         *kernels.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
-        *monitor.findings(view),
+        *chain.from_iterable(part.findings(view) for part in extensions()),
         *chain.from_iterable(find(view, by_id) for find in own),
     ]
     seen = (replace(weighed(view, by_id, f), seen_at=_seen_at(view, f)) for f in unsorted)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis import monitoring
+from perfkit.analysis.alignment import clock_under_kernels
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import paths, recording, timeline
 from perfkit.diagnosis.evidence import advice, commands
@@ -111,7 +111,7 @@ def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
     clock = view.samples[view.samples["metric"] == "sm_clock_hz"]
     busy = clock  # its readings, but of times at which no kernel ran, where that is known
     with suppress(PerfkitError):
-        under = monitoring.clock_under_kernels(view.samples, view.all_kernels, window=view.window)
+        under = clock_under_kernels(view.samples, view.all_kernels, window=view.window)
         if under["lowest_clock_hz"].notna().any():
             busy = under.rename(columns={"lowest_clock_hz": "value"})
     recorded = view.samples.loc[view.samples["metric"] == "sm_max_clock_hz", "value"].max()

@@ -22,12 +22,12 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.analysis.warps import occupancy
 from perfkit.diagnosis.blocks import few
+from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
 from perfkit.diagnosis.kernels import last_waves, limited, points
 from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.machine import is_between_nodes
-from perfkit.diagnosis.monitor import is_at_limit, is_heated, is_logged
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.phases import phases
 from perfkit.diagnosis.program import communicates_by, goes_backward, is_on, loads_by_workers
@@ -253,8 +253,6 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.FAR_CARD: lambda view: bool(
         (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], NETWORK.match)].any()
     ),
-    Fact.AT_POWER_LIMIT: lambda view: is_logged(view) and is_at_limit(view),
-    Fact.HEATED: lambda view: is_logged(view) and is_heated(view),
     Fact.BETWEEN_NODES: is_between_nodes,
     Fact.LINKS: lambda view: bool(view.run.links["transport"].notna().any()),
     Fact.MPI_SET_UP: lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
@@ -282,7 +280,9 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
 @kept
 def holds(view: Selection, *, fact: Fact) -> bool:
     """Tell whether a run shows a fact."""
-    return FACTS[fact](view)
+    if fact in FACTS:
+        return FACTS[fact](view)
+    return any(part.FACTS[fact](view) for part in extensions() if fact in part.FACTS)
 
 
 def advice(view: Selection, steps_of: Iterable[Step]) -> dict[str, tuple[str, ...]]:

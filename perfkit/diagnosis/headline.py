@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from perfkit.diagnosis import path_verdict, paths, phases, picture, recording
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
-from perfkit.diagnosis.monitor import is_logged
+from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.call_paths import PATHS_GPU_IDLE

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from perfkit.diagnosis import counter_ledger, ledger, monitor, path_ledger
+from perfkit.diagnosis import counter_ledger, ledger, path_ledger
+from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import Finding, kept
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.words import words
@@ -29,8 +30,11 @@ def shares(view: Selection) -> pd.Series:
             return names.shares(table)
     if len(view.launches) and view.launches["dur_ns"].sum() > 0:
         return _by(counter_ledger.ledger(view), "cause", names.LIMIT)
-    states = monitor.states(view) if len(view.samples) else pd.DataFrame({"state": [], "ns": []})
-    return _by(states, "state", {str(state): "" for state in states["state"]})
+    for part in extensions():
+        states = part.states(view)
+        if len(states):
+            return _by(states, "state", {str(state): "" for state in states["state"]})
+    return pd.Series(dtype="float64")
 
 
 def _of_timeline(view: Selection) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from perfkit.diagnosis.extensions import extensions
+
 
 class Source(NamedTuple):
     """The tables that a figure rests on, and the analysis that worked it out; empty without one.
@@ -33,7 +35,7 @@ SOURCES = {
     "KERNELS, SAMPLES": Source(("KERNELS", "SAMPLES"), is_of_kernel_times=True),
     "SAMPLES, KERNELS": Source(("SAMPLES", "KERNELS")),
     "OPS": Source(("OPS", "framework/OPS")),
-    # Analyses: the text is the name, as in `perfkit.analysis`.
+    # Analyses: the text is the name, as in `perfkit.analysis`. Those of extensions stand there.
     "timeline.busy": Source(("KERNELS", "COPIES"), "timeline.busy"),
     "timeline.breakdown": Source(("KERNELS", "COPIES"), "timeline.breakdown"),
     "communication.overlap": Source(("KERNELS",), "communication.overlap", is_of_kernel_times=True),
@@ -88,14 +90,8 @@ SOURCES = {
     "memory.peak": Source(("framework/SAMPLES",), "memory.peak"),
     "memory.fragmentation": Source(("framework/SAMPLES",), "memory.fragmentation"),
     "memory.growth": Source(("framework/SAMPLES",), "memory.growth"),
-    "monitoring.at_limit": Source(("SAMPLES", "DEVICES"), "monitoring.at_limit"),
-    "monitoring.checks": Source(("SAMPLES",), "monitoring.checks"),
     "calltree.paths.calls": Source(("CALLTREE", "CALL_METRICS"), "calltree.paths.calls"),
     "calltree.paths.regions": Source(("CALLTREE", "CALL_METRICS"), "calltree.paths.regions"),
-    "monitoring.idle": Source(("SAMPLES",), "monitoring.idle"),
-    "monitoring.ledger": Source(("SAMPLES", "DEVICES"), "monitoring.ledger"),
-    "monitoring.throttling": Source(("SAMPLES",), "monitoring.throttling"),
-    "monitoring.utilisation": Source(("SAMPLES",), "monitoring.utilisation"),
     "efficiency.reported_mfu": Source(("SAMPLES",), "efficiency.reported_mfu"),
     "llm_operations.ceilings": Source(("DEVICES",), "llm_operations.ceilings"),
     "compare.steps": Source(("RANGES", "baseline/RANGES", "KERNELS", "baseline/KERNELS"), "compare.steps"),
@@ -144,4 +140,7 @@ def source(text: str) -> Source:
     >>> source("steps.detect (nvtx)").tables
     ('RANGES', 'KERNELS')
     """
-    return SOURCES.get(text, Source(analysis=text))
+    if text in SOURCES:
+        return SOURCES[text]
+    given = [part.SOURCES[text] for part in extensions() if text in part.SOURCES]
+    return given[0] if given else Source(analysis=text)

@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 from perfkit import hardware
 from perfkit.analysis import flops, operators, timeline, whatif
 from perfkit.analysis import kernels as analysis_kernels
+from perfkit.analysis.alignment import aligned, on
 from perfkit.analysis.causes import covered, migrated, on_one_axis, started_by, where
 from perfkit.analysis.flops.shapes import parsed
 from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
-from perfkit.analysis.monitoring.alignment import aligned, on
-from perfkit.analysis.monitoring.readings import CAUSES, as_of, readings, throttling
-from perfkit.analysis.monitoring.states import is_lowered
 from perfkit.analysis.operators import totals
+from perfkit.analysis.readings import CAUSES, as_of, is_lowered, readings, throttling
 from perfkit.diagnosis import blocks
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak

@@ -8,10 +8,11 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import calltree, communication, memory, monitoring, steps, timeline
+from perfkit.analysis import calltree, communication, memory, steps, timeline
 from perfkit.analysis.intervals import Window
+from perfkit.analysis.readings import summary
 from perfkit.diagnosis.finding import Figure
-from perfkit.diagnosis.monitor import is_logged, window
+from perfkit.diagnosis.logged import is_logged, window
 from perfkit.diagnosis.recording import NOTABLE
 from perfkit.diagnosis.words import words
 from perfkit.format import duration, elided, number, percent, printable, size
@@ -178,7 +179,7 @@ def _read(view: Selection, part: Window | None) -> int:
 
 def read_in_log(view: Selection, rows: Sequence[Logged]) -> Iterator[Tile]:
     """Yield the highest or average reading of these rows of what a log of the GPUs holds."""
-    read, count = monitoring.summary(view.samples, window=view.window), readings(view)
+    read, count = summary(view.samples, window=view.window), readings(view)
     note = "the only reading" if count == 1 else f"of {count:,} readings"
     for label, metric, highest, text in rows:
         of = read[read["metric"].eq(metric)]

@@ -1,19 +1,29 @@
 """Readers: one module per format, each with `sniff(path)`, `read(path)`, a VERSION and a KIND.
 
-`READERS` is the list of their names; its order is the precedence when several claim a file and when two profiles of one
-run hold the same table. A reader that holds its file whole says by LARGEST up to which size, bytes. Nothing outside of
-readers knows a reader by its name: it asks for a KIND of `profile.KINDS`. What cannot be read is a ReadError: a file
-that is damaged, cut, contradicts itself or holds no value of a table. Of a log that was still written only the last
-line is left out, with a note. Readers from outside: installed packages register them in their pyproject.toml;
-the name is what `Profile.reader` and the cache call it::
+`READERS` is the list of those of profilers; its order is the precedence when several claim a file and when two profiles
+of one run hold the same table. Nothing outside of readers knows a reader by its name: it asks for a KIND of
+`profile.KINDS`. What cannot be read is a ReadError: a file that is damaged, cut, contradicts itself or holds no value
+of a table. Of a log that was still written only the last line is left out, with a note.
+
+All other readers are registered by installed packages in their pyproject.toml; perfkit registers those of logs so
+(`perfkit.logs`). The name is what `Profile.reader` and the cache call it::
 
     [project.entry-points."perfkit.readers"]
     my_format = "my_package.reader"
 
-They come after perfkit's own: on equal claim perfkit's reader reads the file, and a note says so. The module is
-imported when perfkit first looks at a file, never by `import perfkit`. A reader that cannot be imported or lacks a part
-of the contract is left out, and a note names its distribution. Whatever a reader raises becomes a ReadError that names
-it too: other readers and other files of the run are not affected.
+They come after READERS, first perfkit's own: on equal claim perfkit's reader reads the file, and a note says so. The
+module is imported when perfkit first looks at a file, never by `import perfkit`. A reader that cannot be imported or
+lacks a part of the contract is left out, and a note names its distribution. Whatever a reader raises becomes a
+ReadError that names it too: other readers and other files of the run are not affected.
+
+A registered reader may have more parts:
+
+- LARGEST: up to which size, bytes, a file is read by a reader that holds it whole.
+- READS: what it reads, in words, for the error about a file that no reader claims.
+- SHARES = True: the file is what a program printed, and may hold something for other such readers too.
+- `refused(path)`: what a file is that it knows and cannot read, and what to record instead; None for any other.
+- DIAGNOSIS: the module that judges what it reads (`perfkit.diagnosis.extensions`).
+- RECORDER: a name and a module: `perfkit record NAME` runs the module's `command`, which is one of click.
 """
 
 import re
@@ -37,25 +47,21 @@ from perfkit.readers import foreign
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
-READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace", "dcgm", "nvidia_smi", "rocm_smi", "nccl", "deepspeed")
-LOGS = ("nccl", "deepspeed")  # read what a program printed, where one file can hold something for each of them
+READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace")
 SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep")  # what a profiler is expected to have written something into
 
 READABLE = (
-    "an Nsight Systems export (.sqlite, parquetdir, arrowdir), "
-    "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`), "
-    "an HPCToolkit database (the folder that `hpcprof` writes), "
-    "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote), "
-    "a log of `dcgmi dmon`, a scrape of dcgm-exporter, or what `perfkit record prometheus` wrote, "
-    "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` or `rocm-smi --json` says, "
-    "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO, "
-    "a report of DeepSpeed's Flops Profiler or a Megatron log, or a folder that holds one"
+    "an Nsight Systems export (.sqlite, parquetdir, arrowdir)",
+    "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`)",
+    "an HPCToolkit database (the folder that `hpcprof` writes)",
+    "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote)",
 )
 
 LOOKED_AT = 20  # files of a folder without a profile: is one of them of another tool?
 
 # Readers from outside
 GROUP = "perfkit.readers"
+OWN = "perfkit"  # the distribution whose readers come first
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")  # a name is part of the names of folders in the cache
 LONGEST = 200  # characters of an error's message
 T = TypeVar("T")
@@ -71,35 +77,58 @@ def reader(name: str) -> ModuleType:
     return loaded
 
 
+def every_name() -> tuple[str, ...]:
+    """Return the names of all readers that work, in the order of precedence."""
+    return (*READERS, *outside_names())
+
+
 def kind(name: str) -> str:
     """Return the kind of captures that a reader reads, one of `perfkit.profile.KINDS`."""
     return str(reader(name).KIND)
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names of readers in the order of precedence: perfkit's own as in READERS, then others by name."""
-    given = set(names)
-    return [*(name for name in READERS if name in given), *sorted(given - set(READERS))]
+    """Return names of readers in the order of precedence: as in READERS, then perfkit's own by name, then others."""
+    order = [*READERS, *_registered()]
+    place = {name: number for number, name in enumerate(order)}
+    return sorted(set(names), key=lambda name: (place.get(name, len(order)), name))
 
 
 def recognise(path: Path) -> str | None:
     """Return the name of the reader that claims `path` by its content, or None."""
-    names = (name for several in (READERS, outside_names()) for name in several)
-    return next((name for name in names if reader(name).sniff(path)), None)
+    profilers = next((name for name in READERS if reader(name).sniff(path)), None)
+    return profilers or next((name for name in outside_names() if reader(name).sniff(path)), None)
 
 
 def claimants(path: Path) -> tuple[str, ...]:
     """Return the names of the readers of `path`: the first that claims it, of a program's log all that claim it."""
     first = recognise(path)
-    if first in LOGS:
-        return tuple(name for name in LOGS if name == first or reader(name).sniff(path))
-    return (first,) if first else ()
+    if first is None:
+        return ()
+    others = [name for name in outside_names() if name != first and _shares(name)] if _shares(first) else []
+    return (first, *(name for name in others if reader(name).sniff(path)))
+
+
+def _shares(name: str) -> bool:
+    return getattr(reader(name), "SHARES", False) is True
+
+
+def offered(part: str) -> tuple[object, ...]:
+    """Return what registered readers have as an optional part of the contract, in their order, each value once."""
+    values = [getattr(reader(name), part, None) for name in outside_names()]
+    return tuple(dict.fromkeys(value for value in values if value is not None))
+
+
+def readable() -> str:
+    """Return what perfkit reads, in words."""
+    formats = [*READABLE, *map(str, offered("READS"))]
+    return f"{', '.join(formats)}, or a folder that holds one of these"
 
 
 def rivals(path: Path, claimed: Sequence[str]) -> list[str]:
     """Return notes on readers from outside that claim a file too, which another reader reads."""
     others = (name for name in outside_names() if name not in claimed and reader(name).sniff(path))
-    whose = "perfkit's own reader" if claimed[0] in READERS else "the reader"
+    whose = "perfkit's own reader" if is_from_perfkit(claimed[0]) else "the reader"
     return [f"{path.name}: {origin(name)} claims this file too; {whose} {claimed[0]} reads it" for name in others]
 
 
@@ -107,8 +136,21 @@ def broken() -> tuple[str, ...]:
     """Return a note on each reader from outside that does not work."""
     notes = ((point, _problem(name, point)) for name, point in _registered().items())
     second = (point for point in _points() if _registered()[point.name] is not point)
-    clashes = (f"{_spoken(point)} is left out: another package has a reader of this name" for point in second)
+    clashes = (f"{_spoken(point)} is left out: {_holder(point)} has a reader of this name" for point in second)
     return (*(f"{_spoken(point)} is left out: {problem}" for point, problem in notes if problem), *clashes)
+
+
+def _holder(second: EntryPoint) -> str:
+    return "perfkit" if is_from_perfkit(second.name) else "another package"
+
+
+def is_from_perfkit(name: str) -> bool:
+    """Say whether a reader is perfkit's own."""
+    return name in READERS or (name in _registered() and _is_own(_registered()[name]))
+
+
+def _is_own(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == OWN
 
 
 def unrecognised(path: Path) -> ReadError:
@@ -129,7 +171,7 @@ def _unrecognised(path: Path) -> str:
             told = foreign.described(inner)
             if told:
                 return f"{inner}: {told}"
-        return f"{path}: nothing in this folder is a profile perfkit reads. Point at {READABLE}."
+        return f"{path}: nothing in this folder is a profile perfkit reads. Point at {readable()}."
     try:
         with path.open("rb") as file:
             head = file.read(200)
@@ -150,9 +192,10 @@ def _unrecognised(path: Path) -> str:
     known = foreign.described(path)
     if known:
         return f"{path}: {known}"
-    refused = reader("nvidia_smi").refused(path)
-    if refused:
-        return f"{path}: {refused}"
+    for refused in offered("refused"):
+        why = refused(path) if callable(refused) else None
+        if why:
+            return f"{path}: {why}"
     keys = reader("torch_trace").outermost_keys(path)
     if keys:
         found = f"a JSON object that is not a PyTorch profiler trace (keys: {several((repr(k[:40]) for k in keys), 5)})"
@@ -162,7 +205,7 @@ def _unrecognised(path: Path) -> str:
     start = foreign.unpacked(path)
     inside = "unpacked it starts" if head.startswith(foreign.GZIP) and start else "starts"
     begin = (start or head)[:16]
-    return f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at {READABLE}."
+    return f"{path}: no reader recognises this file ({size} bytes, {inside} with {begin!r}). Point at {readable()}."
 
 
 def _tables(path: Path) -> str:
@@ -175,7 +218,7 @@ def _tables(path: Path) -> str:
 
 
 def outside_names() -> tuple[str, ...]:
-    """Return the names of the readers from outside that work; they cannot have those of perfkit's own."""
+    """Return the names of the registered readers that work; they cannot have those of READERS."""
     return tuple(name for name, point in _registered().items() if not _problem(name, point))
 
 
@@ -186,8 +229,9 @@ def origin(name: str) -> str:
 
 @cache
 def _points() -> tuple[EntryPoint, ...]:
-    """Return what is registered, in the order of names, then of distributions."""
-    return tuple(sorted(entry_points(group=GROUP), key=lambda point: (point.name, _distribution(point))))
+    """Return what is registered: perfkit's own first, then in the order of names, then of distributions."""
+    points = entry_points(group=GROUP)
+    return tuple(sorted(points, key=lambda point: (not _is_own(point), point.name, _distribution(point))))
 
 
 def _registered() -> dict[str, EntryPoint]:
@@ -233,6 +277,8 @@ def _guarded(name: str) -> ModuleType | str:
     guarded = ModuleType(loaded.__name__ if isinstance(loaded, ModuleType) else name, loaded.__doc__)
     guarded.__dict__.update({part: getattr(loaded, part) for part in dir(loaded) if part.isupper()})
     guarded.__dict__.update(sniff=partial(_sniff, loaded), read=partial(_read, loaded, name))
+    if callable(refused := getattr(loaded, "refused", None)):
+        guarded.__dict__["refused"] = partial(_refused, refused)
     return guarded
 
 
@@ -253,6 +299,15 @@ def _sniff(reader: ModuleType, path: Path) -> bool:
         return reader.sniff(path) is True
     except Exception:  # noqa: BLE001  as in _guarded; check_reader tells the author
         return False
+
+
+def _refused(refused: Callable[[Path], str | None], path: Path) -> str | None:
+    """Return what a reader from outside says of a file that it cannot read; one that fails says nothing."""
+    try:
+        said = refused(path)
+    except Exception:  # noqa: BLE001  as in _guarded
+        return None
+    return said if isinstance(said, str) else None
 
 
 def _read(reader: ModuleType, name: str, path: Path) -> Profile:

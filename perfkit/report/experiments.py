@@ -1,8 +1,8 @@
 """The runs of an experiment for a notebook: recorded on the reader's machine, or simulated.
 
 A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. Any other is
-simulated, the same every time, and says so: in perfkit's cache, by the code that simulates it, or in a temporary
-folder. Of three or more repeats of a run the interval is between runs. Unknown names are refused with ValueError.
+simulated and says so: it is unpacked from the sample into perfkit's cache, or into a temporary folder. Of three or more
+repeats of a run the interval is between runs. Unknown names are refused with ValueError.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,6 @@ import numpy as np
 import pandas as pd
 
 from perfkit import cache
-from perfkit import simulate as simulated
 from perfkit.analysis import compare, steps, timeline
 from perfkit.diagnosis import comparison, verdict
 from perfkit.errors import PerfkitError
@@ -85,7 +85,8 @@ class Trial:
 
 
 MADE_BY = "perfkit sample"
-EXPERIMENTS = "experiments"  # the one sample that is simulated on the spot: its runs are large, and quickly made
+EXPERIMENTS = "experiments"
+ARCHIVE = f"{EXPERIMENTS}.zip"  # this sample is packed, for its runs are large
 SAMPLES = MappingProxyType(
     {
         "mlp_a100": "simulated: small kernels and a GPU that waits for data (MLP on an A100; nsys, ncu, PyTorch)",
@@ -121,10 +122,10 @@ def _command(name: str, device: str, out: str) -> str:
 def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     """Return the runs of an experiment by their labels, with their repeats, in the order of the changes.
 
-    `recorded` is a folder with recorded experiments; those it lacks are simulated, all of them when empty. Raises
-    PerfkitError if a recorded experiment lacks one of its runs.
+    `recorded` is a folder with recorded experiments; those it lacks are simulated, all of them when empty.
+    Raises PerfkitError if a recorded experiment lacks one of its runs.
     """
-    simulates = find(name).name
+    experiment = find(name)
     place = Path(recorded) / name
     runs = {}
     if recorded and place.is_dir():
@@ -133,7 +134,8 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
             first, *others = [Trial(p, load(p), r["batch_count"], r["step_flops"], is_simulated=False) for p, r in rows]
             runs[label] = replace(first, others=tuple(others))
         return runs
-    for path in (folder(simulates) / label for label in simulated.labels(simulates)):
+    unpacked = folder(experiment.name)
+    for path in (unpacked / label for label in experiment.runs["cuda"]):
         truth = _content(path / f"{path.name}.truth.json")
         runs[path.name] = Trial(path, load(path), truth["setup"]["batch"], truth["step_flops"], is_simulated=True)
     return runs
@@ -218,7 +220,7 @@ def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
 
 
 def folder(name: str) -> Path:
-    """Return the folder with the simulated runs of an experiment, made when it is first asked for."""
+    """Return the folder with the simulated runs of an experiment, unpacked when it is first asked for."""
     try:
         return _made(name, _root())
     except PerfkitError:  # a cache that is full or cannot be written is none
@@ -226,26 +228,32 @@ def folder(name: str) -> Path:
 
 
 def _made(name: str, top: Path) -> Path:
-    """Return the folder of an experiment's runs in `top`, made if it is not there."""
+    """Return the folder of an experiment's runs in `top`, unpacked if it is not there."""
     place = top / name
     if not place.is_dir():
         try:
             with output.replacing(place, None) as made:
-                simulated.write(name, made)
+                _unpack(name, made)
         except PerfkitError:
             if not place.is_dir():  # else another process was quicker, and its runs are the same
                 raise
     return place
 
 
+def _unpack(name: str, out: Path) -> None:
+    """Write the runs of an experiment from the sample into a folder."""
+    with zipfile.ZipFile(sample(ARCHIVE)) as archive, tempfile.TemporaryDirectory(dir=out.parent) as place:
+        archive.extractall(place, [member for member in archive.namelist() if member.startswith(f"{name}/")])
+        shutil.copytree(Path(place, name), out, dirs_exist_ok=True)
+
+
 def _root() -> Path:
-    """Return where simulated runs lie: in the cache by a digest of what simulates, or a temporary folder."""
+    """Return where simulated runs lie: in the cache by a digest of the sample, or a temporary folder."""
     top = cache.root()
     if top is not None:
         with suppress(OSError):  # a cache that cannot be written is none
-            files = sorted(file for file in Path(simulated.__file__).parent.iterdir() if file.is_file())
-            code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-            (place := top / "experiments" / code).mkdir(parents=True, exist_ok=True)
+            digest = hashlib.sha256(sample(ARCHIVE).read_bytes()).hexdigest()[:16]
+            (place := top / "experiments" / digest).mkdir(parents=True, exist_ok=True)
             return place
     return _temporary()
 
@@ -261,10 +269,11 @@ def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:
     """Copy a sample run of SAMPLES into a new or empty folder, or over an earlier copy, and return the folder."""
     if name not in SAMPLES:
         raise PerfkitError(f"{name}: no such sample. Choose from {', '.join(SAMPLES)}.")
-    inputs = [] if name == EXPERIMENTS else [sample(name)]
-    with output.replacing(out, MADE_BY, inputs=inputs, note=note) as folder:
+    source = sample(ARCHIVE if name == EXPERIMENTS else name)
+    with output.replacing(out, MADE_BY, inputs=[source], note=note) as folder:
         if name == EXPERIMENTS:
-            simulated.write_all(folder)
-        for source in inputs:
+            with zipfile.ZipFile(source) as archive:
+                archive.extractall(folder)
+        else:
             shutil.copytree(source, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
     return Path(out)

@@ -21,7 +21,7 @@ from IPython.core.getipython import get_ipython
 
 from perfkit.errors import PerfkitError, handled
 from perfkit.format import Shown, coded, printable
-from perfkit.readers.nvidia_smi.fields import QUERY
+from perfkit.profile import QUERY
 from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample, title
 from perfkit.report.output import is_same
 from perfkit.report.students import released

@@ -2,7 +2,7 @@
 
 from perfkit.widgets import views
 from perfkit.widgets.choice import explorer
-from perfkit.widgets.live import follow, live_monitor
+from perfkit.widgets.live import follow
 from perfkit.widgets.views import after
 
-__all__ = ["after", "explorer", "follow", "live_monitor", "views"]
+__all__ = ["after", "explorer", "follow", "views"]

@@ -1,4 +1,4 @@
-"""What changes on the page by itself: views that follow the explorer's choice, and a log that is being written.
+"""What changes on the page by itself: views that follow the explorer's choice.
 
 A view is charts, tables and sentences, put on the page once or whenever the choice changes.
 """
@@ -6,12 +6,10 @@ A view is charts, tables and sentences, put on the page once or whenever the cho
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
-from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,19 +23,16 @@ from perfkit.analysis import operators as of_operators
 from perfkit.analysis.causes import Determinable
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.lanes import Idle
-from perfkit.analysis.monitoring.alignment import bins
 from perfkit.analysis.operators.totals import Operators
-from perfkit.charts import monitor, monitor_lines, tables
+from perfkit.charts import tables
 from perfkit.charts.tables import Searchable
-from perfkit.charts.theme import MIME, Chart, follow_cells, following
+from perfkit.charts.theme import MIME, Chart, following
 from perfkit.diagnosis.timeline import every_gap, explained
-from perfkit.errors import PerfkitError, ReadError
+from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table
-from perfkit.format import coded, duration, printable, verbatim
-from perfkit.readers import reader, recognise, unrecognised
-from perfkit.run import Run, load
+from perfkit.format import coded, printable, verbatim
+from perfkit.run import Run
 from perfkit.selection import Selection
-from perfkit.tables import SAMPLES
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
@@ -128,12 +123,6 @@ LONGEST = 600  # characters of a sentence
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNgYAAAAAMAASsJTYQAAAAASUVORK5CYII="  # a PNG
 UNTIL = "Until then the choice before is shown, paler."
 OLD, PALE = "perfkit-old", "<style>.perfkit-old{opacity:.45}</style>"  # the class of what is shown of the choice before
-FRESH = 10.0  # s since a file was changed, in which it counts as being written
-REST = 4  # times as long as the last reading took, a file is not read again
-SECOND = 1_000_000_000
-TICK, BINS, STILL_BINS = 1.0, 120, 300  # s of the clock; bins of a log
-SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
-LONGEST_NAME, LONGEST_PROBLEM = 60, 400  # characters
 
 
 Part = Chart | Table | str
@@ -241,11 +230,11 @@ class Live:
         for place in self.view.children[2:]:
             (place.add_class if self._wait else place.remove_class)(OLD)
         if any(isinstance(part, Searchable) for part in self._answer):
-            self._scripts.outputs = (_output({"text/html": tables.loader()}),)
+            self._scripts.outputs = (output({"text/html": tables.loader()}),)
         places = list(self.view.children[2 : 2 + len(self._answer)])
         places += [ipywidgets.Output() for _ in self._answer[len(places) :]]
         for place, part in zip(places, self._answer, strict=True):
-            place.outputs = (_output(bundle(part, scripts=tables.again(), follow=True)),)
+            place.outputs = (output(bundle(part, scripts=tables.again(), follow=True)),)
         self.view.children = [self._scripts, self._status, *places]
 
     def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
@@ -307,7 +296,8 @@ def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, 
     return {MIME: following(spec) if follow else spec, "text/plain": str(spec.get("description", "a chart"))}
 
 
-def _output(data: dict[str, Any]) -> dict[str, Any]:
+def output(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the output of a cell that shows a bundle of MIME types."""
     # JupyterLab makes a PNG of a chart without one, draws the chart twice more, and never lets go of one of the three.
     png = {"image/png": PIXEL} if MIME in data else {}
     return {"output_type": "display_data", "data": data | png, "metadata": {}}
@@ -368,125 +358,3 @@ def index_of(later: Later[T], run: Run, what: str, *, at_once: bool) -> T:
     """Return the index of a run; Pending where a person waits for it and it is not made `at_once`."""
     why = f"The {what} of {len(run.kernels):,} kernels are being looked for. They follow here."
     return later.answer(why, at_once=at_once)
-
-
-class Log:
-    """A file that grows, read without the cache; `problem` is why not yet; ReadError if no reader knows its kind."""
-
-    def __init__(self, path: Path) -> None:
-        if recognise(path) is None:
-            raise unrecognised(path)
-        self.samples, self.name, self.problem = SAMPLES.empty(), path.name, ""
-        self._path, self._seen, self._rest_until = path, (0, 0), 0.0
-        self.renew()
-
-    def renew(self) -> bool:
-        """Read the file if it has changed, and return whether there is news."""
-        start = time.monotonic()
-        if start < self._rest_until:
-            return False
-        try:
-            stat = self._path.stat()
-            if self._seen == (stat.st_mtime_ns, stat.st_size):
-                return False
-            self._seen = stat.st_mtime_ns, stat.st_size
-            name = recognise(self._path)
-            if name is None:
-                raise unrecognised(self._path)
-            self.samples, self.problem = Run([reader(name).read(self._path)]).samples, ""
-        except OSError as e:
-            self.problem = f"{self._path}: cannot be read ({e.strerror})."
-        except ReadError as e:
-            self.problem = str(e)
-        now = time.monotonic()
-        self._rest_until = now + REST * (now - start)
-        return True
-
-
-class LiveMonitor:
-    """A log that grows, shown up to where the slider stands (`slider.value`, s); at its end it moves on with the log.
-
-    The browser counts ticks in ``play.value``, so that nothing runs when the page is closed.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self.source = log
-        self.play = ipywidgets.Play(max=2**31 - 1, interval=round(1000 * TICK), show_repeat=False)
-        wide, narrow = {"flex": "1 1 220px"}, {"width": "210px"}
-        self.slider = ipywidgets.FloatSlider(layout=wide, description="until (s)", readout_format=".1f")
-        self.slider.continuous_update = False
-        self.span = ipywidgets.Dropdown(options=list(SPANS), value="last 5 min", description="show", layout=narrow)
-        self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
-        row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
-        self.view = ipywidgets.VBox([row, self.status, self.picture, ipywidgets.HTML(follow_cells())])
-        self._renewed()
-        self.slider.value = self.slider.max
-        self._draw()
-        self.play.observe(self._ticked, "value")
-        self.play.observe(self._say, "playing")
-        self.slider.observe(self._draw, "value")
-        self.span.observe(self._draw, "value")
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self.view._repr_mimebundle_(**options)
-
-    def step(self) -> None:
-        """Read what was added to the log; a slider at the end moves to the new end."""
-        before, follows = self.slider.value, self._follows()
-        if not self.source.renew():
-            return
-        self._renewed()
-        if follows:
-            self.slider.value = self.slider.max
-        if self.slider.value == before:
-            self._draw()
-
-    def _follows(self) -> bool:
-        return bool(self.slider.value == self.slider.max)
-
-    def _ticked(self, change: Any) -> None:
-        """Step; Play's button to stop sets its ticks back to 0, which is no step."""
-        if change["new"] > change["old"]:
-            self.step()
-
-    def _renewed(self) -> None:
-        """Set the ends of the slider, and how high each metric goes."""
-        samples = self.source.samples
-        self._seen = samples[samples["metric"].isin(list(monitor_lines.NAMES))]
-        tops = self._seen.groupby("metric", observed=True)["value"].max()
-        self._tops = {str(metric): float(top) for metric, top in tops.items()}
-        times = self._seen["time_ns"]
-        first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-        with self.slider.hold_trait_notifications():
-            self.slider.min, self.slider.max = first / SECOND, last / SECOND
-            self.slider.step = max((last - first) / SECOND / 1000, 0.001)
-
-    def _draw(self, _: Any = None) -> None:
-        first, until = (round(limit * SECOND) for limit in (self.slider.min, self.slider.value))
-        span = SPANS[self.span.value]
-        window = first if span is None else max(first, until - span), until + 1  # half open
-        drawn = monitor_lines.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
-        self.picture.outputs = (_output({MIME: following(drawn), "text/plain": str(drawn["description"])}),)
-        self._say()
-
-    def _say(self, _: Any = None) -> None:
-        """Write how much of the log is shown, and why the reader cannot read more."""
-        past, whole = (duration((end - self.slider.min) * SECOND) for end in (self.slider.value, self.slider.max))
-        waits = "; press Play to follow it" if self._follows() and not self.play.playing else ""
-        lines = [f"{printable(self.source.name, LONGEST_NAME)}: {past} of {whole}{waits}"]
-        lines += [printable(self.source.problem, LONGEST_PROBLEM)] if self.source.problem else []
-        self.status.value = "<br>".join(escape(line) for line in lines)
-
-
-def live_monitor(source: str | Path) -> LiveMonitor | monitor_lines.Still:
-    """Show a log of the GPUs and follow it while it is being written.
-
-    perfkit follows a file that was changed in the last 10 s, such as the one that ``nvidia-smi ... -l 1 -f gpu.csv``
-    is writing. Of any other log, and where nobody can press Play (papermill, nbconvert, a program), it shows a chart.
-    `source` is the path of a log, or of a folder. Raises ReadError if nothing is there, or no reader can read it.
-    """
-    path = Path(source)
-    is_growing = path.is_file() and time.time() - path.stat().st_mtime < FRESH
-    if is_watched() and is_growing:
-        return LiveMonitor(Log(path))
-    return monitor.dashboard(bins(load(path).samples, bins=STILL_BINS))

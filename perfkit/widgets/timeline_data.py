@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.alignment import bins
 from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_together, started_by
 from perfkit.analysis.intervals import Int, Window
 from perfkit.analysis.lanes import Spans
-from perfkit.analysis.monitoring.alignment import bins
 from perfkit.analysis.timeline import KINDS
 from perfkit.charts.detail import BINS, LINES, SPANS
-from perfkit.charts.monitor_lines import NAMES as STRIP_NAMES
-from perfkit.charts.monitor_lines import STRIP_UNITS
-from perfkit.charts.theme import MOST_ROWS, devices
+from perfkit.charts.ranks import STRIP_UNITS
+from perfkit.charts.theme import MOST_ROWS, STRIP_NAMES, devices
 from perfkit.format import duration, number, printable, size, unit
 from perfkit.selection import Selection
 

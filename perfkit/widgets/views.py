@@ -24,7 +24,7 @@ from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.diagnosis.timeline import owners_of
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
-from perfkit.readers.nvidia_smi.fields import QUERY
+from perfkit.profile import QUERY
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from perfkit.analysis.causes import Determinable
     from perfkit.widgets.choice import Explorer
 
-__all__ = ["call_paths", "collectives", "compare", "gaps", "kernels", "machine", "memory", "monitor", "operators"]
-__all__ += ["ownership", "ranks", "roofline", "states", "timeline", "training", "transfers"]
+__all__ = ["call_paths", "collectives", "compare", "gaps", "kernels", "machine", "memory", "operators"]
+__all__ += ["ownership", "ranks", "roofline", "timeline", "training", "transfers"]
 
 P = ParamSpec("P")
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
@@ -106,7 +106,7 @@ def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded
     raise PerfkitError(f"No {what} were recorded. What records them: {(own or [RECORD[table]])[0]}.")
 
 
-def _follows(
+def follows(
     make: Callable[Concatenate[Selection, P], list[Part]],
 ) -> Callable[Concatenate[Selection | Explorer, P], Shown | Live]:
     """Return a view: what `make` makes of a Selection, or again at each choice of an explorer."""
@@ -133,7 +133,7 @@ def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) 
     return shown(source, lambda view: _operators(source, view, by, top))
 
 
-@_follows
+@follows
 def memory(view: Selection) -> list[Part]:
     """Show how much memory tensors occupied and the framework's allocator held, over time."""
     view = view.framework
@@ -213,7 +213,7 @@ def after(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Sh
     return shown(source, lambda view: [aside(source, view, make, make, LOOKING)])
 
 
-@_follows
+@follows
 def ranks(view: Selection) -> list[Part]:
     """Show where the time of each rank goes, who comes last to collectives, and their bandwidth."""
     if len(set(view.run.capture["rank"])) < 2 and view.run.collectives.empty:
@@ -273,7 +273,7 @@ def _waits(view: Selection, per_node: int, every: Run | None) -> list[Part]:
     return [charts.ranks.waits(late) if late["count"].any() else UNMATCHED, *lost, *charts.ranks.clocks(found)]
 
 
-@_follows
+@follows
 def call_paths(view: Selection) -> list[Part]:
     """Show the hot path, the tree of GPU time and that of CPU time, and functions by their own time.
 
@@ -312,7 +312,7 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
     return Zoomable(source)
 
 
-@_follows
+@follows
 def kernels(view: Selection, *, top: int = 15) -> list[Part]:
     """Show which kernels take the time: the longest as bars, at most `top` (1 or more), all of them in a table."""
     summary = some(analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels")
@@ -328,7 +328,7 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
     return shown(source, lambda view: _gaps(view, *live.gaps(source, view)))
 
 
-@_follows
+@follows
 def transfers(view: Selection) -> list[Part]:
     """Show copies by direction and memory, the small ones, and copies that wait because their memory is pageable."""
     every = some(analysis.memory.copied(view.copies, window=view.window), view, "COPIES", "copies")
@@ -380,7 +380,7 @@ def _used(view: Selection) -> bool:
     return not (view.run.kernels.empty and view.run.copies.empty)
 
 
-@_follows
+@follows
 def machine(view: Selection, *, peaks: str = "") -> list[Part]:
     """Show the ceilings of the GPU, and what they leave of typical operations.
 
@@ -396,7 +396,7 @@ def machine(view: Selection, *, peaks: str = "") -> list[Part]:
     return parts
 
 
-@_follows
+@follows
 def collectives(view: Selection, *, peaks: str = "") -> list[Part]:
     """Show how fast the GPUs communicate: bus bandwidth by message size, its plateau, the line rate, and the paths.
 
@@ -421,7 +421,7 @@ def collectives(view: Selection, *, peaks: str = "") -> list[Part]:
     return made
 
 
-@_follows
+@follows
 def training(view: Selection, *, peaks: str = "") -> list[Part]:
     """Show how fast a training runs: its iterations, their medians, the share of the peak, and how it scales.
 
@@ -456,7 +456,7 @@ def _share(view: Selection, peaks: str) -> Part:
     return charts.tables.show(table, columns=SHARE, caption=caption)
 
 
-@_follows
+@follows
 def roofline(view: Selection, *, peaks: str = "") -> list[Part]:
     """Show where the measured launches lie under the roofs of their GPU, and what bounds them.
 
@@ -472,28 +472,3 @@ def roofline(view: Selection, *, peaks: str = "") -> list[Part]:
         charts.tables.searchable(roof.points, columns=PLACES, caption=f"Place of each launch{source}"),
         charts.tables.searchable(roof.points, columns=VERDICTS, caption="What bounds each launch, and why"),
     ]
-
-
-@_follows
-def monitor(view: Selection) -> list[Part]:
-    """Show the metrics of each GPU over time and the verdicts on utilisation, memory, power, throttling and traffic."""
-    drawn = view.samples["metric"].isin([*charts.monitor.DRAWN_METRICS, *charts.monitor.BESIDE])
-    bins = analysis.monitoring.alignment.bins(view.samples[drawn], window=view.window)
-    is_recorded = bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())
-    some(bins, view, "SAMPLES", "readings of the GPUs", recorded=is_recorded)
-    limits = analysis.monitoring.at_limit(view.samples, view.devices, window=view.window)
-    checks = analysis.monitoring.checks(view.samples, view.devices, window=view.window)
-    several = ["rank"] if len(set(checks["rank"])) > 1 else []
-    columns = [*several, "gpu", "check", "verdict", "reason"]
-    table = charts.tables.searchable(checks, columns=columns, caption="Verdict per GPU and check")
-    return [charts.monitor.dashboard(bins, limits=limits), table]
-
-
-@_follows
-def states(view: Selection) -> list[Part]:
-    """Show how long each GPU of a log worked, waited, was throttled, capped, idle or unused."""
-    found = analysis.monitoring.ledger(view.samples, view.devices, window=view.window)
-    is_recorded = bool(view.run.samples["metric"].isin(analysis.monitoring.readings.BUSY).any())
-    some(found, view, "SAMPLES", "readings of the utilisation", recorded=is_recorded)
-    table = charts.tables.searchable(found, caption="Time of each GPU by state, with its clock and power")
-    return [charts.states.states(found), table]

@@ -1,4 +1,4 @@
-"""Experiments: runs that differ in one thing, and how they are recorded; `perfkit.simulate` has the same by name.
+"""Experiments: runs that differ in one thing, and how they are recorded; the sample `experiments` has the same by name.
 
 Each run is repeated, for no single run shows by how much runs of one program differ. Repeats alternate, before, after,
 before, after, so that whatever slows the machine down meanwhile slows both.

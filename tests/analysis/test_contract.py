@@ -17,6 +17,7 @@ from sampled import devices, samples, together
 from perfkit import tables
 from perfkit.analysis import (
     access,
+    alignment,
     calltree,
     clocks,
     communication,
@@ -27,8 +28,8 @@ from perfkit.analysis import (
     host,
     llm_operations,
     memory,
-    monitoring,
     operators,
+    readings,
     roofline,
     scaling,
     steps,
@@ -36,10 +37,11 @@ from perfkit.analysis import (
     warps,
 )
 from perfkit.analysis import kernels as kernel_times
+from perfkit.analysis.alignment import bins as binned_samples
 from perfkit.analysis.calltree.paths import launched
-from perfkit.analysis.monitoring.alignment import bins as binned_samples
 from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
+from perfkit.logs import monitoring
 from perfkit.schema import Table
 
 HOUR = 3_600_000_000_000
@@ -106,13 +108,13 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
     *(kernel_times.summary, kernel_times.precision),
-    *(host.latency, host.latency_summary, host.queue_depth),
+    *(host.latency, host.latency_summary),
     *(llm_operations.attainable, scaling.scaling, steps.detect, steps.steady),
     *(memory.timeline, memory.peak, memory.fragmentation, memory.bins),
     *(memory.copied, memory.pageable_async, memory.small_copies),
-    *(monitoring.summary, monitoring.utilisation, monitoring.dips, monitoring.idle),
-    *(monitoring.imbalance, monitoring.at_limit, monitoring.throttling, monitoring.checks),
-    *(monitoring.clock_under_kernels, binned_samples),
+    *(readings.summary, monitoring.utilisation, monitoring.dips, monitoring.idle),
+    *(monitoring.imbalance, monitoring.at_limit, readings.throttling, monitoring.checks),
+    *(alignment.clock_under_kernels, binned_samples),
     *(operators.many_small, operators.unexpected, operators.synchronisations, operators.synchronisation_summary),
     *(operators.kernels_of, operators.launched, operators.summary, operators.backward),
     *(flops.operators, flops.roofline, flops.coverage),

@@ -100,7 +100,6 @@ def cpu_seconds(path: str) -> dict[str, tuple[int, float, int]]:
         "timeline.bins": (both, lambda: analysis.timeline.bins(kernels, copies)),
         "gaps.idle_gaps": (both + len(calls), lambda: analysis.gaps.idle_gaps(kernels, copies, calls)),
         "host.latency": (launched, lambda: analysis.host.latency(kernels, calls)),
-        "host.queue_depth": (launched, lambda: analysis.host.queue_depth(kernels, calls)),
         "kernels.summary": (len(kernels), lambda: analysis.kernels.summary(kernels)),
         "communication.overlap": (len(kernels), lambda: analysis.communication.overlap(kernels)),
         "steps.detect (NVTX)": (len(ranges), lambda: analysis.steps.detect(ranges, kernels)),

@@ -21,7 +21,7 @@ import pandas as pd
 
 import perfkit
 from make import hpctoolkit
-from perfkit.readers import nvidia_smi
+from perfkit.logs import nvidia_smi
 from tests.bench import captures, fresh
 from tests.bench.captures import FOLDER
 from tests.bench.table import Row, median_row

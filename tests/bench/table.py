@@ -68,7 +68,7 @@ def median_row(work: str, ours: Iterable[Measured], peer: str = "none", *, by: s
 
 def markdown(rows: Iterable[Row]) -> str:
     """Return the table under a line that says what it was measured with."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("pandas", "numpy", "pyarrow", "adbc-driver-sqlite"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("pandas", "numpy", "pyarrow"))
     where = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"
     lines = "\n".join([README_HEAD, *(row.line() for row in rows)])
     return f"Measured on {where}; captures in the page cache, a fresh process each.\n\n{lines}\n"

@@ -8,11 +8,12 @@ import pytest
 from charts.checking import Spec, checked, drawn, subtitle, title
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.monitoring import alignment
-from perfkit.analysis.monitoring.readings import CAUSES
-from perfkit.charts import monitor
-from perfkit.charts.monitor import BESIDE, DRAWN_METRICS
-from perfkit.charts.monitor_lines import NAMES, strips
+from perfkit.analysis import alignment
+from perfkit.analysis.readings import CAUSES
+from perfkit.charts.theme import STRIP_NAMES as NAMES
+from perfkit.logs.charts import monitor
+from perfkit.logs.charts.lines import strips
+from perfkit.logs.charts.monitor import BESIDE, DRAWN_METRICS
 from perfkit.tables import METRICS, SAMPLES
 
 BUSY = samples(gpu_busy_frac=[0.5, 1.0, 0.0, 0.5])

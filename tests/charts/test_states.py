@@ -3,8 +3,8 @@
 from charts.checking import checked, title
 from sampled import devices, samples, together
 
-from perfkit.analysis.monitoring import ledger
-from perfkit.charts.states import states
+from perfkit.logs.charts.states import states
+from perfkit.logs.monitoring import ledger
 from perfkit.tables import SAMPLES
 
 

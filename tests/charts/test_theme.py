@@ -11,10 +11,11 @@ import vl_convert
 from charts.checking import refuses
 
 from perfkit.analysis import causes, phases
-from perfkit.analysis.monitoring import states
-from perfkit.charts import icicle, kernels, monitor, monitor_lines, ranks, shares, theme
+from perfkit.charts import icicle, kernels, ranks, shares, theme
 from perfkit.charts.theme import DETAIL_COLOURS, fraction, inline, known, need
 from perfkit.errors import SchemaError
+from perfkit.logs.charts import monitor
+from perfkit.logs.monitoring import states
 from perfkit.names.families import FAMILIES
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
@@ -84,7 +85,7 @@ def test_every_key_has_a_name_and_a_colour() -> None:
     assert set(states.STATES) == set(theme.STATE_COLOURS)
     assert set(causes.DETAILS) == set(theme.DETAIL_COLOURS)
     assert set(FAMILIES) == set(theme.FAMILY_COLOURS)
-    assert set(monitor_lines.COLOURS) <= set(ranks.OPERATION_COLOURS.values())
+    assert set(theme.LINE_COLOURS) <= set(ranks.OPERATION_COLOURS.values())
 
 
 @pytest.mark.parametrize("again", [theme.register, theme.follow_cells])

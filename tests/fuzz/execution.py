@@ -354,7 +354,7 @@ def _prepare(limits: dict[str, float]) -> None:
     warnings.simplefilter("ignore")
     import perfkit.readers
 
-    for name in perfkit.readers.READERS:
+    for name in perfkit.readers.every_name():
         perfkit.readers.reader(name)
 
 

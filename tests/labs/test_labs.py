@@ -26,7 +26,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from real import OPTIMISED
 
-from perfkit import simulate
+from make import simulate
 from perfkit.readers import nsys
 from perfkit.report import experiments
 from perfkit.report.lab import capture, form, prepare_course

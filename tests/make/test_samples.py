@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from make import SAMPLES, Shape, capture
-from perfkit.simulate import export
+from make.simulate import export
 
 DATA = Path(__file__).parents[2] / "data"
 MOST_BYTES = 5_000_000  # of a sample

@@ -1,6 +1,6 @@
 """What would be recorded of a small training program, step by step, if one thing in it were different?
 
-It runs on `perfkit.simulate.program`, event by event. Kernels and the CPU's work have the same random lengths whatever
+It runs on `make.simulate.program`, event by event. Kernels and the CPU's work have the same random lengths whatever
 else is different, so that two programs that differ in one field differ in nothing else but the machine's delays.
 Times are int64 ns. A step loads a batch, copies it to the GPU, launches kernels, of which some reduce over the ranks,
 reads the loss back and waits for the GPU; after some steps it writes a checkpoint.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.simulate.program import Line, Machine, Thread, Work
+from make.simulate.program import Line, Machine, Thread, Work
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
 
 # Least and mean excess of what no program sets: return of a wait, and a call.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from perfkit.logs import nvidia_smi
 from perfkit.profile import Profile
-from perfkit.readers import nvidia_smi
 
 UNITS = {"Date": "YYYYMMDD", "Time": "HH:MM:SS", "gpu": "Idx", "pwr": "W", "gtemp": "C", "mtemp": "C", "tviol": "bool"}
 UNITS |= {"mclk": "MHz", "pclk": "MHz", "rxpci": "MB/s", "txpci": "MB/s", "fb": "MB", "bar1": "MB", "ccpm": "MB"}

@@ -13,11 +13,11 @@ from readers.dcgm_files import COLUMNS, START_S, answer, dmon, labels, line, pag
 from real import truth_of
 
 from perfkit.errors import ReadError
+from perfkit.logs import dcgm
+from perfkit.logs.dcgm import fields, forms, scaled, without_blanks
+from perfkit.logs.dcgm.fields import BY_COLUMN, FIELDS, REASONS, Field
+from perfkit.logs.dcgm.forms import read_answer
 from perfkit.profile import Profile
-from perfkit.readers import dcgm
-from perfkit.readers.dcgm import fields, forms, scaled, without_blanks
-from perfkit.readers.dcgm.fields import BY_COLUMN, FIELDS, REASONS, Field
-from perfkit.readers.dcgm.forms import read_answer
 from perfkit.tables import METRICS
 
 

@@ -19,8 +19,8 @@ from readers.dcgm_files import labels
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import ReadError
-from perfkit.readers.dcgm import fetch
-from perfkit.readers.dcgm.fields import METRICS
+from perfkit.logs.dcgm.fields import METRICS
+from perfkit.logs.prometheus import fetch
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 SECRET = "s3cret"

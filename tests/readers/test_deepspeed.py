@@ -12,8 +12,9 @@ from real import truth_of
 
 from perfkit.analysis import efficiency
 from perfkit.errors import ReadError
+from perfkit.logs import deepspeed
 from perfkit.profile import Profile
-from perfkit.readers import deepspeed, recognise
+from perfkit.readers import recognise
 from perfkit.tables import METRICS
 
 REPORT = "deepspeed_flops_profiler_bert_large.txt"

@@ -10,10 +10,11 @@ from readers.nccl_files import half, start
 from readers.nsys_files import values
 
 from perfkit.errors import ReadError
+from perfkit.logs import nccl
+from perfkit.logs.nccl.benchmark import implied_ranks
+from perfkit.logs.nccl.log import Row, Timing
 from perfkit.profile import Profile
-from perfkit.readers import nccl, recognise, unrecognised
-from perfkit.readers.nccl.benchmark import implied_ranks
-from perfkit.readers.nccl.log import Row, Timing
+from perfkit.readers import recognise, unrecognised
 
 NS = [12340.0, 12300.0, 613300.0, 614000.0, 31533000.0, 31441000.0]
 ROWS = files.rows()

@@ -10,9 +10,10 @@ from readers import smi_files as smi
 from real import truth_of
 
 import perfkit
-from perfkit.analysis.monitoring.readings import throttling
+from perfkit.analysis.readings import throttling
 from perfkit.errors import ReadError
-from perfkit.readers import nvidia_smi, recognise
+from perfkit.logs import nvidia_smi
+from perfkit.readers import recognise
 
 WRITERS = {
     "dmon": lambda path: smi.dmon(path, *smi.ticks()),

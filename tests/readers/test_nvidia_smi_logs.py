@@ -9,9 +9,9 @@ import pytest
 from readers import smi_files as smi
 
 from perfkit.errors import ReadError
+from perfkit.logs.nvidia_smi.fields import BITS, DMON, METRICS, QUERY, UNITS
+from perfkit.logs.nvidia_smi.logs import KNOWN
 from perfkit.profile import Profile
-from perfkit.readers.nvidia_smi.fields import BITS, DMON, METRICS, QUERY, UNITS
-from perfkit.readers.nvidia_smi.logs import KNOWN
 
 SECOND = 1_000_000_000
 

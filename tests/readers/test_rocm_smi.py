@@ -9,7 +9,7 @@ from real import truth_of
 
 import perfkit
 from perfkit.errors import ReadError
-from perfkit.readers import rocm_smi
+from perfkit.logs import rocm_smi
 
 SECOND = 1_000_000_000
 WARNING = "WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status\n\n"

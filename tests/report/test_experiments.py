@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from make.simulate import PAIRS, write
 from perfkit.diagnosis import verdict
 from perfkit.errors import PerfkitError
 from perfkit.report import experiments
 from perfkit.report.notebooks import sample
-from perfkit.simulate import PAIRS, write
 from perfkit.workloads.experiments import EXPERIMENTS
 
 
@@ -58,13 +58,13 @@ def test_without_a_cache_they_are_temporary(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_another_process_was_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write_slowly(name: str, part: Path) -> None:
+    def unpack_slowly(name: str, part: Path) -> None:
         (part / "mine").mkdir()
         place = part.parents[1] / name
         place.mkdir()
         (place / "theirs").mkdir()
 
-    monkeypatch.setattr("perfkit.simulate.write", write_slowly)
+    monkeypatch.setattr(experiments, "_unpack", unpack_slowly)
     place = experiments.folder("sync")
     assert ["theirs"] == [path.name for path in place.iterdir()]
     assert [place] == list(place.parent.iterdir())

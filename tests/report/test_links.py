@@ -19,8 +19,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import Figure
-from perfkit.diagnosis.sources import SOURCES
+from perfkit.diagnosis.sources import SOURCES as OF_CORE
 from perfkit.report import links
 from perfkit.report.blocks import figure_table
 from perfkit.report.links import Cell, Report, cells, place, presented, stored
@@ -30,6 +31,7 @@ from perfkit.tables import TABLES
 IDLE = Figure("idle_frac", "GPU <b>idle</b>", 0.5, "1", "what", "KERNELS, COPIES; timeline.breakdown")
 FOREIGN = Figure("foreign_frac", "Foreign", 0.5, "1", "what", "foreign.analysis")
 ANALYSIS = re.compile(r"[a-z_]+\.[a-z_]+")
+SOURCES = OF_CORE | {text: one for part in extensions() for text, one in part.SOURCES.items()}
 SOURCE = re.compile(r"[A-Z_, ]*;?[a-z_., ]+")  # what a source looks like
 
 
@@ -42,7 +44,8 @@ def test_figures_that_no_real_capture_has_lead_to_a_cell() -> None:
 
 def _texts() -> Iterator[str]:
     """The texts in the code of `perfkit.diagnosis`, one with fields as a pattern; its list of sources is left out."""
-    for file in sorted(Path(diagnosis.__file__).parent.rglob("*.py")):
+    judging = [*Path(diagnosis.__file__).parent.rglob("*.py"), *(Path(str(part.__file__)) for part in extensions())]
+    for file in sorted(judging):
         body = [node for node in ast.parse(file.read_text("utf-8")).body if not isinstance(node, ast.AnnAssign)]
         for node in (node for statement in body for node in ast.walk(statement)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -54,9 +57,10 @@ def _texts() -> Iterator[str]:
 
 
 def is_analysis(name: str) -> bool:
-    """Whether a dotted name is a module of `perfkit.analysis` and a function of it."""
+    """Whether a dotted name is a module of `perfkit.analysis`, or an analysis of logs, and a function of it."""
     module, _, function = name.rpartition(".")
-    found = find_spec(f"perfkit.analysis.{module}") if function else None
+    home = "perfkit.logs" if module == "monitoring" else "perfkit.analysis"
+    found = find_spec(f"{home}.{module}") if function else None
     return found is not None and hasattr(import_module(found.name), function)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit import diagnosis, hardware, simulate
+from make import simulate
+from make.simulate import STAGES
+from make.simulate.program import GPU, Maker, Setup, step
+from perfkit import diagnosis, hardware
 from perfkit.analysis import compare, steps, timeline
 from perfkit.errors import PerfkitError
+from perfkit.report.notebooks import sample
 from perfkit.run import Run
-from perfkit.simulate import STAGES
-from perfkit.simulate.program import GPU, Maker, Setup, step
 from perfkit.workloads import Plan, Size, flops
 
 # What each change must do to the step time, and the finding that it must remove; None: neither is expected.
@@ -142,6 +145,15 @@ def test_captures_say_that_they_are_simulated(written: Written, tmp_path: Path) 
         told = dict(db.execute("SELECT name, value FROM META_DATA_CAPTURE"))
     assert "no GPU ran" in told["SIMULATED"]
     assert file.read_bytes() == (again / file.name).read_bytes()
+
+
+def test_the_sample_holds_what_is_simulated(written: Written) -> None:
+    made = {path for name in simulate.NAMES for path in (f"{name}/{label}" for label in simulate._setups(name))}
+    (before, *_) = written("sync").values()
+    file = Path(before.capture["path"].iloc[0])
+    with zipfile.ZipFile(sample("experiments.zip")) as archive:
+        assert made == {member.rpartition("/")[0] for member in archive.namelist()}
+        assert file.read_bytes() == archive.read(f"sync/before/{file.name}")
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from readers.smi_files import moments, query
 
 from perfkit.charts.theme import MIME
 from perfkit.errors import ReadError
-from perfkit.widgets import live
-from perfkit.widgets.live import LiveMonitor, live_monitor
+from perfkit.logs import live
+from perfkit.logs.live import LiveMonitor, live_monitor
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
 
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(get_parent=dict)])
 def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.MonkeyPatch, shell: Any) -> None:
-    monkeypatch.setattr(live, "get_ipython", lambda: shell)
+    monkeypatch.setattr("perfkit.widgets.live.get_ipython", lambda: shell)
     chart = live_monitor(log)
     assert isinstance(chart, alt.VConcatChart)
     assert MIME in chart._repr_mimebundle_()

@@ -18,6 +18,7 @@ from perfkit import analysis, diagnosis
 from perfkit.charts.tables import Searchable
 from perfkit.diagnosis import machine
 from perfkit.format import Shown as Table
+from perfkit.logs.views import monitor, states
 from perfkit.profile import Profile
 from perfkit.report import key_findings
 from perfkit.run import Run
@@ -26,8 +27,10 @@ from perfkit.widgets.live import Live, Shown, bundle
 
 DATA = Path(__file__).parents[2] / "data"
 WINDOW = 9_700_000_000, 12_000_000_000  # ns; some fifty steps of the sample run
+OF_LOGS = {"monitor": monitor, "states": states}
+VIEWS = {name: getattr(views, name) for name in views.__all__} | OF_LOGS
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
-EVERY = [name for name in views.__all__ if name != "compare"]
+EVERY = [*(name for name in views.__all__ if name != "compare"), *OF_LOGS]
 # What each view asks of a recording, as the sentence without it names it.
 ASKED = {
     "call_paths": ("call paths", "hpcrun"),
@@ -144,7 +147,7 @@ REFUSED = [
 def test_what_cannot_be_told_is_a_sentence(
     name: str, run: Callable[[], Run], window: tuple[int, ...], said: list[str]
 ) -> None:
-    view = still(getattr(views, name)(chosen(run(), window=window)))
+    view = still(VIEWS[name](chosen(run(), window=window)))
     assert all(text.startswith(start) for text, start in zip(sentences(view), said, strict=True))
     if run is small and name == "gaps":  # lengths without causes
         assert (1, [90]) == (len(specs(view)), csv(view)["dur_ns"].tolist())
@@ -199,12 +202,12 @@ def test_memory_and_monitor_show_what_was_read(mlp: Run) -> None:
     allocated = mlp.samples.loc[mlp.samples["metric"].eq("memory_allocated_bytes"), "value"]
     assert values(levels, "most")["most"].max() * 1e6 == pytest.approx(allocated.max())
     # the allocator's readings, from another time, do not stretch the axis
-    view = still(views.monitor(chosen(mlp)))
+    view = still(monitor(chosen(mlp)))
     (panels,) = specs(view)
     assert "7,852 readings of 2 metrics over 19.6 s" in json.dumps(panels, ensure_ascii=False)
     assert ["cannot tell"] == csv(view)["verdict"].unique().tolist()
     read = together(*(samples(rank=rank, gpu_busy_frac=[0.9, 0.8, 0.9]) for rank in (0, 1)))
-    assert {0, 1} == set(csv(still(views.monitor(chosen(recorded(SAMPLES=read)))))["rank"])
+    assert {0, 1} == set(csv(still(monitor(chosen(recorded(SAMPLES=read)))))["rank"])
 
 
 def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
@@ -262,7 +265,7 @@ def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
 @pytest.mark.parametrize("name", ASKED)
 def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
     what, tool = ASKED[name]
-    (said,) = sentences(still(getattr(views, name)(chosen(Run([])))))
+    (said,) = sentences(still(VIEWS[name](chosen(Run([])))))
     assert said.startswith(f"No {what} were recorded. What records them: ")
     assert tool in said
 
@@ -277,7 +280,7 @@ def test_the_recordings_own_remedy_comes_first() -> None:
 @pytest.mark.parametrize("name", ["kernels", "timeline", "transfers", "operators", "monitor"])
 def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str) -> None:
     start = 11_367_000_000  # inside the wait for the data of step 10
-    view = still(getattr(views, name)(chosen(mlp, window=(start, start + 1000))))
+    view = still(VIEWS[name](chosen(mlp, window=(start, start + 1000))))
     (said,) = sentences(view)
     assert "in what is chosen (all GPUs, 11.367 s to 11.367 s, all kernels)" in said
     assert 1 == len(view.parts)
@@ -289,7 +292,7 @@ def test_hostile_names_are_text(name: str) -> None:
     moved = [{"start_ns": 500 + n, "dur_ns": 1, "src_memory": HOSTILE, "correlation": 9} for n in range(2)]
     calls = [{"start_ns": n * 100, "dur_ns": 5, "name": HOSTILE, "correlation": n} for n in (0, 1, 2, 9)]
     run = recorded(KERNELS=kernels(*pair), COPIES=copies(*moved), API_CALLS=api_calls(*calls))
-    view = still(getattr(views, name)(chosen(run)))
+    view = still(VIEWS[name](chosen(run)))
     page = "".join(bundle(part).get("text/html", "") for part in view.parts)
     assert "<img" not in page
     assert "<script" not in page
@@ -298,10 +301,10 @@ def test_hostile_names_are_text(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "timeline"])
 def test_live_views_show_the_same(mlp: Run, name: str) -> None:
     explorer = Chooser(selection=chosen(mlp))
-    live = getattr(views, name)(explorer)
+    live = VIEWS[name](explorer)
     assert isinstance(live, Live)
     explorer.selection = part = chosen(mlp, window=WINDOW)
-    assert [bundle(seen) for seen in still(getattr(views, name)(part)).parts] == [bundle(seen) for seen in live.parts]
+    assert [bundle(seen) for seen in still(VIEWS[name](part)).parts] == [bundle(seen) for seen in live.parts]
 
 
 H100 = "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"

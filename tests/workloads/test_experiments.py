@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import perfkit
-from perfkit import simulate as simulated
+from make import simulate as simulated
 from perfkit.analysis import compare, steps
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError

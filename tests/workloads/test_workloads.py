@@ -96,7 +96,7 @@ def test_ncu_gets_one_step_in_base_units() -> None:
 
 
 def test_log_has_the_columns_that_perfkit_reads(tmp_path: Path) -> None:
-    from perfkit.readers.nvidia_smi.fields import FIELDS
+    from perfkit.logs.nvidia_smi.fields import FIELDS
 
     known = {name for names in FIELDS.values() for name in names}
     asked = set(workloads.FIELDS.split(",")) - {"timestamp", "index", "name", "clocks_event_reasons.active"}

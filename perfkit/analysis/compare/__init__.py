@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import monitoring, timeline
+from perfkit.analysis import readings, timeline
 from perfkit.analysis.causes import covered
 from perfkit.analysis.compare import resampling
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
@@ -195,7 +195,7 @@ def figures(
 
 def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     """Return COMPARED_SAMPLES, the mean of each metric of two logs: weighted by time on each GPU, GPUs alike."""
-    summaries = [monitoring.summary(SAMPLES.check(frame)) for frame in (before, after)]
+    summaries = [readings.summary(SAMPLES.check(frame)) for frame in (before, after)]
     means = [summary["mean"].groupby(summary["metric"].astype(str)).mean() for summary in summaries]
     table = pd.concat(means, axis=1, keys=["before", "after"]).rename_axis("metric").reset_index()
     table["difference"] = table["after"] - table["before"]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import ModuleType
 
+from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.rules import (
     call_paths,
     collectives,
@@ -13,7 +14,6 @@ from perfkit.diagnosis.rules import (
     kernels,
     launches,
     limits,
-    logs,
     machine,
     network,
     operators,
@@ -32,7 +32,6 @@ THEMES = (
     counters,
     operators,
     call_paths,
-    logs,
     machine,
     network,
 )
@@ -40,8 +39,13 @@ THEMES = (
 
 @cache
 def rules() -> Mapping[str, Rule]:
-    """Return all rules by name: theme by theme, in the order of the modules."""
-    return {rule.name: rule for theme in THEMES for rule in _of(theme)}
+    """Return all rules by name: theme by theme, in the order of the modules, then those of extensions."""
+    return {rule.name: rule for theme in themes() for rule in _of(theme)}
+
+
+def themes() -> tuple[ModuleType, ...]:
+    """Return the modules of rules, those of extensions last."""
+    return (*THEMES, *(part.RULES for part in extensions()))
 
 
 @cache

@@ -1,7 +1,8 @@
-"""An export in one SQLite file: numeric columns from its pages, or through ADBC in row ranges; text through sqlite3.
+"""An export in one SQLite file: numeric columns from its pages, or through sqlite3; text through sqlite3.
 
-A cell of SQLite holds any type, whatever its column declares: ADBC refuses what is no number where numbers began, and
-`integers` what it took for another type; then the first such cell is looked for, to name it.
+sqlite3 makes an object of each cell, which takes six times as long as the pages do. It reads the tables that are not
+the plain case of `pages`. A cell of SQLite holds any type, whatever its column declares: where one is no whole number,
+the first such cell is looked for, to name it.
 """
 
 import os
@@ -27,7 +28,7 @@ from perfkit.profile import use_freed_memory_again
 from perfkit.readers.nsys import pages, sources
 
 THREADS = 2  # more gain little
-BATCH_ROWS = 1 << 17
+BATCH_ROWS = 1 << 16
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
@@ -159,8 +160,7 @@ class SqliteSource:
     def _from_rows(
         self, name: str, columns: list[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
     ) -> list[sources.Made]:
-        """Do what `_each` does through SQLite."""
-        import adbc_driver_sqlite.dbapi
+        """Do what `_each` does through sqlite3."""
 
         def finding(problem: object) -> ReadError:
             return self.damage(name, self._foreign(name, columns) or str(problem))
@@ -171,15 +171,17 @@ class SqliteSource:
             raise self.damage(name, f"more than {most} rows in {self._size} bytes")
         work, made, read = start(count), [], 0
         sql = f"SELECT {', '.join(map(_expression, columns))} FROM {of} ORDER BY rowid LIMIT {count}"
+        labels = [sources.label(column) for column in columns]
         try:
-            with adbc_driver_sqlite.dbapi.connect(uri(self.path)) as database, database.cursor() as cursor:
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
-                cursor.execute(sql)
-                for batch in cursor.fetch_record_batch() if count else ():
-                    parts = zip(map(sources.label, columns), pa.Table.from_batches([batch]).columns, strict=True)
-                    made.append(work(read, pa.table({n: sources.integers(part, n, finding) for n, part in parts})))
+            with closing(connected(self.path)) as database:
+                cursor = database.execute(sql)
+                while batch := cursor.fetchmany(BATCH_ROWS):
+                    cells = dict(zip(labels, zip(*batch, strict=True), strict=True))
+                    parts = {name: pa.chunked_array([pa.array(column)]) for name, column in cells.items()}
+                    numbers = {name: sources.integers(part, name, finding) for name, part in parts.items()}
+                    made.append(work(read, pa.table(numbers)))
                     read += len(batch)
-        except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError, UnicodeDecodeError) as e:
+        except (*FAULTS, pa.ArrowException, OverflowError) as e:
             raise finding(e) from e
         if read != count:
             raise self.damage(name, f"{read:,} of the {count:,} rows of {name} are found")

@@ -9,7 +9,7 @@ from frames import kernels, tuples
 from sampled import samples, together
 from sampled import together as both
 
-from perfkit.analysis.monitoring.alignment import bins, clock_under_kernels
+from perfkit.analysis.alignment import bins, clock_under_kernels
 from perfkit.errors import PerfkitError
 from perfkit.tables import KERNELS, SAMPLES
 

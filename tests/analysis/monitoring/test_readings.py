@@ -8,7 +8,8 @@ import pytest
 from frames import tuples
 from sampled import SECOND, devices, samples, together
 
-from perfkit.analysis.monitoring.readings import at_limit, throttling
+from perfkit.analysis.readings import throttling
+from perfkit.logs.monitoring import at_limit
 from perfkit.tables import DEVICES
 
 NO_DEVICES = DEVICES.empty()

@@ -12,9 +12,10 @@ from real import truth_of
 from sampled import samples
 
 import perfkit
-from perfkit.analysis import monitoring
+from perfkit.analysis import readings
 from perfkit.analysis.timeline import samples_mean
-from perfkit.diagnosis.monitor import figures as diagnosed
+from perfkit.logs import monitoring
+from perfkit.logs.diagnosis import figures as diagnosed
 
 TRAINING = "smi_query__rtx4090_training_run.csv"
 H100 = "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__{}"
@@ -56,7 +57,7 @@ def lines(profiles: Path) -> list[tuple[float, float, float]]:
 @pytest.mark.parametrize("name", LOGS)
 def test_counts_and_extremes_are_those_of_the_truth(profiles: Path, name: str) -> None:
     read = perfkit.load(profiles / "monitor" / name).samples
-    found = monitoring.summary(read).set_index("metric")
+    found = readings.summary(read).set_index("metric")
     plain = samples_mean(read).set_index("metric")["mean"]
     told = {column: of for column, of in truth(profiles, name).items() if column in METRICS}
     assert len(told) >= 4
@@ -74,7 +75,7 @@ def test_the_readings_of_a_training_are_weighted_by_time(
     holds = [later[0] - line[0] for line, later in pairwise(lines)]
     holds.append(sorted(holds)[(len(holds) - 1) // 2])
     weighted = sum(hold * line[1] for hold, line in zip(holds, lines, strict=True)) / sum(holds) / 100
-    found = monitoring.summary(training.samples).set_index("metric").loc["gpu_busy_frac"]
+    found = readings.summary(training.samples).set_index("metric").loc["gpu_busy_frac"]
     assert found["mean"] == pytest.approx(weighted, rel=1e-9)  # the seconds of the lines are floats
     assert 0.8246 == round(found["mean"], 4)
     assert 0.8299 == round(truth(profiles, TRAINING)["utilization.gpu"]["mean"] / 100, 4)
@@ -97,7 +98,7 @@ def test_an_h100_tells_its_limits_itself(profiles: Path, state: str, power: floa
 
 def test_violation_counters_of_dmon_answer_for_power_and_heat(profiles: Path) -> None:
     run = perfkit.load(profiles / "monitor" / "dmon_pucvmet_gfx_470.txt")
-    (shares,) = tuples(monitoring.throttling(run.samples), "power_frac", "thermal_frac", "throttled_frac", "other_frac")
+    (shares,) = tuples(readings.throttling(run.samples), "power_frac", "thermal_frac", "throttled_frac", "other_frac")
     assert (0.0, 0.0, 0.0, np.nan) == pytest.approx(shares, nan_ok=True)
     traffic = monitoring.checks(run.samples, run.devices).set_index("check").loc["traffic"]
     received = run.samples[run.samples["metric"] == "pcie_rx_bytes_per_s"]["value"].max()
@@ -114,7 +115,7 @@ def test_a_real_counter_of_lost_time_is_a_share_of_the_time_that_passed(profiles
         lost_us = int(row["clocks_event_reasons_counters.sw_power_cap [us]"].split()[0])
         counted.append((round(time.timestamp() * 1000) * 10**6, 1000 * lost_us))
     at, lost_ns = zip(*counted, strict=True)
-    found = monitoring.throttling(samples(at=at, power_violation_ns=lost_ns)).iloc[0]
+    found = readings.throttling(samples(at=at, power_violation_ns=lost_ns)).iloc[0]
     assert found["power_frac"] == pytest.approx(5.738122 / 14.941, rel=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sampled import SECOND, devices, samples, together
 
 import perfkit
-from perfkit.analysis.monitoring.states import ledger
+from perfkit.logs.monitoring.states import ledger
 
 FULL = [1.0, 1.0, 1.0, 1.0]
 

@@ -6,8 +6,9 @@ import pytest
 from frames import tuples
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.monitoring.readings import dips, idle, imbalance, summary, utilisation
+from perfkit.analysis.readings import summary
 from perfkit.analysis.timeline import samples_mean
+from perfkit.logs.monitoring import dips, idle, imbalance, utilisation
 from perfkit.tables import SAMPLES
 
 STATISTICS = ["mean", "p5", "p50", "p95", "min", "max"]

@@ -5,7 +5,7 @@ import pytest
 from frames import tuples
 from sampled import devices, samples, together
 
-from perfkit.analysis.monitoring import checks
+from perfkit.logs.monitoring import checks
 from perfkit.tables import DEVICES, SAMPLES
 
 NO_DEVICES = DEVICES.empty()

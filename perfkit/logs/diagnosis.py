@@ -1,0 +1,285 @@
+"""What `perfkit.diagnosis` asks of a log of the GPUs: its rules, facts, figures and findings, as step 2 checks them.
+
+Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `monitoring.checks`.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis.readings import DEVICE, throttling
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.logged import is_logged, window
+from perfkit.diagnosis.rules import by_kind
+from perfkit.diagnosis.rules.rule import Fact, tell
+from perfkit.diagnosis.sources import Source
+from perfkit.diagnosis.speed import slowed_by_clock
+from perfkit.diagnosis.timeline import named
+from perfkit.diagnosis.words import words
+from perfkit.format import several
+from perfkit.logs import monitoring
+from perfkit.logs import rules as RULES
+from perfkit.logs.monitoring.levels import NEAR_POWER
+from perfkit.logs.rules import LOG_CAPPED, LOG_LITTLE_POWER, LOG_UNUSED, LOG_WAITED_FOR
+from perfkit.selection import Selection
+
+MEANINGS = words("log")
+LEDGER = "monitoring.ledger"
+RUNNING = ("working", "little power", *monitoring.states.LOWERED)
+HALF = 0.5  # of the time
+NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
+TITLES = {
+    "utilisation": "{gpu} reached 80 % utilisation for only {share} of the time",
+    "memory": "The memory of {gpu} is {share} full",
+    "power": "{gpu} draws only {share} of its power limit",
+    "throttling": "Power or heat lowered the clock of {gpu} {share} of the time",
+    "traffic": "A link of {gpu} carries {share} of its peak",
+}
+NEVER = {"utilisation": "{gpu} never reached 80 % utilisation"}  # where the share is 0
+
+
+def figures(view: Selection) -> Iterator[Figure]:
+    """Yield the figures of a log of the GPUs; what it does not hold is absent."""
+    if not is_logged(view):
+        return
+    used = monitoring.utilisation(view.samples, window=window(view))
+    for column, (label, definition) in MEANINGS.items():
+        if used[column].notna().any():
+            source = "monitoring.utilisation"
+            yield Figure(f"log_{column}", label, float(used[column].mean()), "1", definition, source)
+    idle = monitoring.idle(view.samples, window=window(view)).dropna(subset=["idle_frac"])
+    if len(idle):
+        definition = "share of the time with readings of no kernel at all; average over the GPUs"
+        value = float(idle["idle_frac"].mean())
+        yield Figure("log_idle_frac", "Readings without a kernel (log)", value, "1", definition, "monitoring.idle")
+    throttled = throttling(view.samples, window=window(view)).dropna(subset=["throttled_frac"])
+    if len(throttled):
+        definition = "share of the time in which power, heat or another reason lowered the clock; average over the GPUs"
+        value = float(throttled["throttled_frac"].mean())
+        yield Figure("log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling")
+    for row in monitoring.at_limit(view.samples, view.devices, window=window(view)).to_dict("records"):
+        if pd.notna(row["worst_frac"]) and row["quantity"] in ("power", "memory"):
+            place = f"{row['quantity']}_{row['rank']}_{row['gpu']}"
+            label = f"Highest {row['quantity']}, GPU {row['gpu']}"
+            definition = f"highest reading, as a share of the limit ({row['source']})"
+            value = float(row["worst_frac"])
+            yield Figure(f"log_{place}_frac", label, value, "1", definition, "monitoring.at_limit")
+
+
+@kept
+def states(view: Selection) -> pd.DataFrame:
+    """Return `monitoring.ledger` of the part of the log that is judged."""
+    return monitoring.ledger(view.samples, view.devices, window=window(view))
+
+
+def findings(view: Selection) -> Iterator[Finding]:
+    """Yield what the ledger of the log shows, then one finding per check of step 2 that asks for attention."""
+    if not is_logged(view):
+        return
+    yield from _unused(view)
+    yield from _waiting(view)
+    yield from _capped(view)
+    yield from _checked(view)
+
+
+def _in(view: Selection, *names: str, least: float = NOTABLE) -> pd.DataFrame:
+    """Return the rows of the ledger of GPUs that are in one of some states for this share of their time or more."""
+    found = states(view)
+    return found[found["state"].isin(names) & (found["share_frac"] >= least)]
+
+
+def _named(view: Selection, rows: pd.DataFrame) -> str:
+    ranks = states(view)["rank"].nunique()
+    places = rows[DEVICE].drop_duplicates().itertuples(index=False)
+    return several([named(int(rank), int(gpu), ranks) for rank, gpu in places], 8)
+
+
+def _average(rows: pd.DataFrame, column: str) -> float:
+    """Return the average of a column of the ledger, by time; NaN where nothing was recorded."""
+    known = rows.dropna(subset=column)
+    return float(np.average(known[column], weights=known["ns"])) if len(known) else math.nan
+
+
+def _unused(view: Selection) -> Iterator[Finding]:
+    """GPUs that do nothing while others of their rank work, and in which no program holds memory."""
+    found = states(view)
+    unused = _in(view, "unused", least=1.0)
+    if unused.empty:
+        return
+    used = found[~found["state"].eq("unused")]
+    gpus, count = len(found[DEVICE].drop_duplicates()), len(unused)
+    busy = used[used["state"].isin(RUNNING)]["ns"].sum() / used["ns"].sum()
+    definition = "share of the time of all GPUs of the log that belongs to GPUs without any work"
+    value = float(unused["ns"].sum() / found["ns"].sum())
+    share = Figure("log_unused_frac", "Unused GPUs", value, "1", definition, LEDGER)
+    definition = "share of the time in which a kernel ran, of the GPUs that work"
+    others = Figure("log_used_busy_frac", "GPUs that work", float(busy), "1", definition, LEDGER)
+    verb = "is" if count == 1 else "are"
+    title = f"{count} of {gpus} GPUs {verb} not used: {_named(view, unused)}"
+    title += f", while {_named(view, used)} {'runs' if gpus - count == 1 else 'run'} kernels {others.text} of the time"
+    text = "No kernel ran there during the whole log"
+    is_known = view.samples["metric"].eq("memory_used_bytes").any()
+    text += ", and no program holds memory there as on the others." if is_known else "."
+    gain = Gain(1.0, 1 / (1 - value), "best case: the work divides evenly over all GPUs", value)
+    yield tell(LOG_UNUSED, title, severity(value), text, (share, others), gain)
+
+
+def _waiting(view: Selection) -> Iterator[Finding]:
+    """GPUs at full utilisation that draw little power: they wait for another GPU, or nobody knows for what."""
+    waiting = _in(view, "little power")
+    if waiting.empty:
+        return
+    definition = "share of the time at full utilisation with under 40 % of the power limit, of these GPUs"
+    value = float(waiting["share_frac"].mean())
+    share = Figure("log_little_power_frac", "Full, with little power", value, "1", definition, LEDGER)
+    definition = "average power at that time, as a share of the limit"
+    drawn = _average(waiting, "power_frac")
+    power = Figure("log_waiting_power_frac", "Power at that time", drawn, "1", definition, LEDGER)
+    nothing = Gain(1.0, math.inf, "the log shows that GPUs wait, but not how much work is left without the wait")
+    late = _in(view, "idle", least=HALF)
+    late = late[~_is_in(late, waiting)]
+    count = len(waiting[DEVICE].drop_duplicates())
+    if len(late):
+        who = _named(view, late)
+        several_late = len(late) > 1
+        waits = "1 GPU waits" if count == 1 else f"{count} GPUs wait"
+        title = f"{who} {'do' if several_late else 'does'} nothing while {waits} for {'them' if several_late else 'it'}"
+        title += f" at full utilisation with {power.text} of the power"
+        text = (
+            f"{_named(view, waiting)}: a kernel runs there {share.text} of the time, but draws only {power.text} of "
+            "the power limit. Kernels of collectives (NCCL) look so while they wait: they spin."
+        )
+        yield tell(LOG_WAITED_FOR, title, "high", text, (share, power), nothing)
+        return
+    verb = "runs" if count == 1 else "run"
+    title = f"{_named(view, waiting)} {verb} kernels without a break, but with only {power.text} of the power"
+    text = (
+        f"This holds {share.text} of the time. Kernels of collectives look so while they wait for another GPU or node "
+        "(they spin), and so do small kernels that run one at a time."
+    )
+    yield tell(LOG_LITTLE_POWER, title, "medium", text, (share, power), nothing)
+
+
+def _capped(view: Selection) -> Iterator[Finding]:
+    """GPUs whose power something else than their own limit holds down."""
+    capped = _in(view, "capped")
+    if capped.empty:
+        return
+    definition = "share of the time of these GPUs in which the driver lowers the clock by power under 80 % of the limit"
+    share = Figure("log_capped_frac", "Capped", float(capped["share_frac"].mean()), "1", definition, LEDGER)
+    definition = "average power while capped, as a share of the GPU's own limit"
+    power = Figure("log_capped_power_frac", "Power, capped", _average(capped, "power_frac"), "1", definition, LEDGER)
+    one = len(capped) == 1
+    title = f"The power of {_named(view, capped)} is capped at {power.text} of {'its' if one else 'their'} limit"
+    evidence = [share, power]
+    clock = _average(capped, "clock_frac")
+    text = f"The driver gives power as the reason for a low clock for {share.text} of the time."
+    if not math.isnan(clock):
+        definition = "average SM clock while capped, as a share of its maximum"
+        figure = Figure("log_capped_clock_frac", "Clock, capped", clock, "1", definition, LEDGER)
+        evidence.append(figure)
+        title += f", and {'its' if one else 'their'} clock at {figure.text} of the maximum"
+    others = states(view)
+    others = others[others["state"].isin(RUNNING) & ~_is_in(others, capped)]
+    usual = _average(others, "clock_frac")
+    if len(others):
+        text += f" {_named(view, others)} {'is' if len(others[DEVICE].drop_duplicates()) == 1 else 'are'} not capped."
+    yield tell(LOG_CAPPED, title, "high", text, tuple(evidence), _uncapped(share.value, clock, usual))
+
+
+def _uncapped(share: float, clock: float, usual: float) -> Gain:
+    """Return the gain of the clock that the neighbours have, or else the maximum, in this share of the time."""
+    if math.isnan(clock):
+        return Gain(1.0, math.inf, "the log lacks the clock, so what the cap costs is not known")
+    full = 1.0 if math.isnan(usual) else usual
+    lost = share * max(1 - clock / full, 0.0)
+    return removing(lost, "best case: all GPUs wait for this one, and it gets the clock of the others")
+
+
+def _is_in(rows: pd.DataFrame, of: pd.DataFrame) -> pd.Series:
+    """Tell which rows are of GPUs that `of` has too."""
+    known = {*of[DEVICE].itertuples(index=False, name=None)}
+    return pd.Series([place in known for place in rows[DEVICE].itertuples(index=False, name=None)], rows.index, bool)
+
+
+def _checked(view: Selection) -> Iterator[Finding]:
+    """Yield one finding per check that asks for attention, over the GPUs of which no finding told already."""
+    found = monitoring.checks(view.samples, view.devices, window=window(view))
+    found = found[found["verdict"].astype(str).eq("attention")]
+    waiting = _in(view, "little power")
+    late = _in(view, "idle", least=HALF) if len(waiting) else waiting
+    idle = pd.concat([_in(view, "unused", least=1.0), late])
+    low = found[found["check"].astype(str).eq("utilisation")]  # little power follows from it
+    told = {
+        "utilisation": idle,
+        "power": pd.concat([idle, waiting, _in(view, "capped"), low]),
+        "throttling": pd.concat([_in(view, "capped"), _costed(view)]),
+    }
+    for check, rows in found.groupby("check", observed=True, sort=False):
+        left = rows[~_is_in(rows, told[str(check)])] if str(check) in told else rows
+        if len(left):
+            yield _of_check(view, str(check), left)
+
+
+def _costed(view: Selection) -> pd.DataFrame:
+    """Return the GPU whose low clock a timeline gives a cost: the finding of that tells more than the log."""
+    found = slowed_by_clock(view)
+    return pd.DataFrame([(found.rank, found.gpu)] if found else [], columns=DEVICE)
+
+
+def _of_check(view: Selection, check: str, rows: pd.DataFrame) -> Finding:
+    worst = rows.iloc[0]
+    others = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8] if gpu != worst["gpu"])
+    is_share = worst["unit"] == "frac"
+    gpu, reason, value = f"GPU {worst['gpu']}", str(worst["reason"]), float(worst["value"])
+    label, unit = f"{check.capitalize()} check, {gpu}", "1" if is_share else "bytes/s"
+    figure = Figure(f"log_check_{check}", label, value, unit, reason, "monitoring.checks")
+    evidence = [figure]
+    titles = TITLES if figure.value else {**TITLES, **NEVER}
+    title = titles[check].format(gpu=gpu, share=figure.text)
+    level = "medium"
+    if check == "throttling":
+        lowered = _in(view, *monitoring.states.LOWERED, least=0.0)
+        lowered = lowered[_is_in(lowered, rows.iloc[:1])]
+        clock = _average(lowered, "clock_frac")
+        if not math.isnan(clock):
+            definition = "average SM clock while it is lowered, as a share of its maximum"
+            evidence.append(Figure("log_lowered_clock_frac", "Lowered clock", clock, "1", definition, LEDGER))
+            title += f", to {evidence[-1].text} of its maximum"
+        if value >= NOTABLE and not is_at_limit(view):
+            level = severity(value)
+    title += f" (also: {others})" if others else ""
+    gain = Gain(1.0, math.inf, "the log shows the problem, but not its cost: record a timeline")
+    target = f"{worst['threshold']:.0%}".replace("%", " %") if is_share and pd.notna(worst["threshold"]) else "none"
+    rule = by_kind(RULES)[str(check)]
+    return replace(tell(rule, title, level, reason, tuple(evidence), gain), target=target)
+
+
+@kept
+def is_at_limit(view: Selection) -> bool:
+    """Tell whether the clock is low because busy GPUs draw as much power as they may, which is normal."""
+    lowered = _in(view, *monitoring.states.LOWERED) if is_logged(view) else pd.DataFrame()
+    if lowered.empty:
+        return False
+    by_power = lowered["state"].eq(monitoring.states.BY_CAUSE["power"])
+    return bool(by_power.all() and _average(lowered, "power_frac") >= NEAR_POWER)
+
+
+@kept
+def is_heated(view: Selection) -> bool:
+    """Tell whether heat lowers the clock of a GPU."""
+    return is_logged(view) and bool(throttling(view.samples, window=window(view))["thermal_frac"].gt(0).any())
+
+
+FACTS = {Fact.AT_POWER_LIMIT: is_at_limit, Fact.HEATED: is_heated}
+SOURCES = {
+    "monitoring.at_limit": Source(("SAMPLES", "DEVICES"), "monitoring.at_limit"),
+    "monitoring.checks": Source(("SAMPLES",), "monitoring.checks"),
+    "monitoring.idle": Source(("SAMPLES",), "monitoring.idle"),
+    "monitoring.ledger": Source(("SAMPLES", "DEVICES"), "monitoring.ledger"),
+    "monitoring.throttling": Source(("SAMPLES",), "monitoring.throttling"),
+    "monitoring.utilisation": Source(("SAMPLES",), "monitoring.utilisation"),
+}
