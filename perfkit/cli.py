@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -69,6 +70,10 @@ class Errors(click.Group):
             problem = f"{os.fsdecode(e.filename)}: {what}." if isinstance(e.filename, str | bytes) else f"{what}."
         except MemoryError as e:
             problem = f"out of memory ({e}). Choose a part of the run with --window, or a machine with more memory."
+        except Exception as e:  # noqa: BLE001  status 1 would say that something got worse
+            traceback.print_exc()
+            name = type(e).__name__
+            problem = f"a fault of perfkit ({name}: {elided(str(e), 200)}). Please report it with the lines above."
         return _fail(problem)
 
 

@@ -10,14 +10,14 @@ It is given to `perfkit.load`, on the command line, or in a file `perfkit.toml` 
     price_per_gpu_hour = 2.5
 """
 
-import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from perfkit.errors import PerfkitError
+from perfkit.format import printable
+from perfkit.settings import finite, toml
 
 FILE = "perfkit.toml"
 # Formats in which a model computes, and the peak that each is held against (`perfkit.hardware.PRECISIONS`).
@@ -63,11 +63,7 @@ def _stored(path: Path) -> dict[str, Any]:
     file = (path if path.is_dir() else path.parent) / FILE
     if not file.is_file():
         return {}
-    try:
-        with file.open("rb") as opened:
-            table = tomllib.load(opened).get("job", {})
-    except (OSError, ValueError) as e:
-        raise PerfkitError(f"{file}: cannot be read ({e}). Mend the file, or remove it.") from e
+    table = toml(file).get("job", {})
     if not isinstance(table, dict):
         raise PerfkitError(f"{file}: `job` is no table. Write its values below a line [job].")
     try:
@@ -83,9 +79,10 @@ def _checked(name: str, value: Any) -> Any:
         raise PerfkitError(f"job: {name!r} is not known. Use {', '.join(of)}.")
     if name == "dtype":
         if value not in ("", *DTYPES):
-            raise PerfkitError(f"job: dtype {value!r} is not known. Use {', '.join(DTYPES)}.")
+            raise PerfkitError(f"job: dtype {printable(repr(value), 40)} is not known. Use {', '.join(DTYPES)}.")
         return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not (0 < value < math.inf) or (name == "world_size" and value != int(value)):
-        raise PerfkitError(f"job: {name} = {value!r} is no {'whole ' * (name == 'world_size')}number above 0.")
-    return int(value) if name == "world_size" else float(value)
+    number = finite(value)
+    is_whole = name == "world_size"
+    if number is None or number <= 0 or (is_whole and number != int(number)):
+        raise PerfkitError(f"job: {name} = {printable(value, 40)} is no {'whole ' * is_whole}number above 0.")
+    return int(number) if is_whole else number

@@ -44,7 +44,7 @@ from perfkit.tables import TABLES
 
 MARK = "perfkit-store.json"
 MANIFEST, REDUCTION = "manifest", "reduction"
-UNREADABLE = (OSError, ValueError, LookupError, OverflowError, RecursionError, ReadError)
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError, ReadError)
 VERSION = 3  # of the layout; a store of another one is refused
 ROWS = 1 << 17  # of a row group
 FIXED_BYTES = 250 << 20  # of a worker: Python and its libraries

@@ -23,7 +23,6 @@ A budget is a TOML file::
 """
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +37,7 @@ from perfkit.diagnosis.doubt import Doubt
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable, spoken_ends
+from perfkit.settings import finite, toml
 
 KEYS = {"tolerance": "a number of at least 0", "max": "a number", "min": "a number", "ignore": "true or false"}
 
@@ -270,10 +270,7 @@ def load_budget(path: str | Path) -> Budget:
     Raises ReadError if the file cannot be read, is no TOML, or holds an unknown key or a value that is none. The
     message names the file, the key and the values that it can have.
     """
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
-        raise ReadError(f"{path}: the budget cannot be read: {printable(e, 200)}. Write it as TOML.") from e
+    content = toml(Path(path))
     legal = {"tolerance": KEYS["tolerance"], "figures": "tables, one per figure"}
     _known(path, "", content, legal)
     figures = content.get("figures", {})
@@ -291,7 +288,7 @@ def _known(path: str | Path, place: str, table: object, legal: Mapping[str, str]
         name = printable(f"{place}{key}", 80)
         if key not in legal:
             raise ReadError(f"{path}: the key {name} is unknown. Use {', '.join(legal)}.")
-        plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        plain = finite(value) is not None
         fits = {"ignore": isinstance(value, bool), "figures": isinstance(value, dict)}.get(key, plain)
         if not fits or (key == "tolerance" and value < 0):
             raise ReadError(f"{path}: {name} is {printable(value, 40)!r}. Give {legal[key]}.")

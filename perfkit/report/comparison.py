@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from perfkit.report.blocks import note, refusals
 from perfkit.report.output import TEXT
 from perfkit.run import Run
 from perfkit.selection import Selection, select
+from perfkit.settings import finite
 
 LONGEST_REASON = 200  # characters of a name or a reason
 OUTCOMES = {PASS: "pass", FAIL: "fail", ERROR: "cannot tell"}  # as people read them
@@ -316,7 +316,7 @@ def published(path: Path) -> dict[str, float]:
     stored = content(path)
     metrics = stored.get("global_metrics", stored)
     source = metrics if isinstance(metrics, dict) else {}
-    numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float) and abs(v) <= sys.float_info.max}
+    numbers = {name: number for name, value in source.items() if (number := finite(value)) is not None}
     found = {name: value for name, value in numbers.items() if name in PUBLISHED or name.startswith("stall_")}
     found |= {name: numbers[key] / per for name, (key, per, _) in PUBLISHED.items() if key in numbers}
     if "dominant_stall_pct" in numbers:

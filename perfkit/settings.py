@@ -1,0 +1,40 @@
+"""Files beside a run that a person wrote: `perfkit.toml`, a budget. They are read with suspicion, as profiles are."""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from perfkit.errors import ReadError
+from perfkit.format import printable, size
+
+LARGEST = 1 << 20  # bytes: what a person writes is shorter
+
+
+def toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds; ReadError if it cannot be read, is larger than LARGEST, or is no TOML."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ReadError(f"{path}: larger than {size(LARGEST)}. Give a file that a person wrote.")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ReadError(f"{path}: cannot be read ({e.strerror}). Check the path and its permissions.") from e
+    except RecursionError as e:
+        raise ReadError(f"{path}: cannot be read: its tables or lists are nested too deeply. Mend the file.") from e
+    except ValueError as e:
+        raise ReadError(f"{path}: cannot be read: {printable(e, 200)}. Write it as TOML, in UTF-8.") from e
+
+
+def finite(value: object) -> float | None:
+    """Return a value as a float if it is a number that a float can hold, else None.
+
+    >>> finite(3), finite("3"), finite(True), finite(10**400), finite(float("nan"))
+    (3.0, None, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
