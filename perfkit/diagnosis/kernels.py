@@ -224,12 +224,12 @@ def limited(view: Selection, *, peaks: str = "") -> pd.DataFrame:
     """
     found = limiters.limiters(view.launches, view.counters)
     verdicts = _nearest(roof(view, peaks=peaks).points).set_index(["rank", "launch"])
-    verdict = verdicts["bound"].reindex(_launches(found)).astype(object).to_numpy()
+    bound = verdicts["bound"].reindex(_launches(found)).astype(object).to_numpy()
     is_told = found["limit"].ne("not measured").to_numpy()
     by_roof = pd.Series(
-        [BY_ROOF.get(str(each), "not measured") for each in verdict], found.index, "string"
+        [BY_ROOF.get(str(each), "not measured") for each in bound], found.index, "string"
     )
-    limit = found["limit"].where(is_told, by_roof).mask(verdict == "refused", "not measured")
+    limit = found["limit"].where(is_told, by_roof).mask(bound == "refused", "not measured")
     return found.assign(limit=limit)
 
 
