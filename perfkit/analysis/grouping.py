@@ -120,6 +120,11 @@ def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
     return {"total": total, **middle, "min": values[first], "max": values[last], "std": std}
 
 
+def largest(frame: pd.DataFrame, column: str) -> pd.Series:
+    """Return the first row with the largest value of a column; the frame has rows, and no NaN."""
+    return frame.iloc[int(frame[column].to_numpy().argmax())]
+
+
 def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[Any]:
     """Return values[first:stop] joined by `how` for each of these ranges; of an empty range anything."""
     # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.

@@ -1,10 +1,11 @@
 """From figures to findings: what costs time, how much it could gain, and what is unknown.
 
-Conventions of all modules here: what was not recorded is absent, never 0. Over several GPUs a time is the sum over the
-GPUs, a share the sum of the parts over the sum of the spans. A tenth of the time is worth a look and three tenths are
-severe (conventions). `view` is a selection and `peaks` a CSV file of peaks of GPUs (`hardware.load_peaks`), empty for
-the data sheets perfkit knows. The gain of removing a share p of one timeline is at most 1 / (1 - p) (Amdahl), and at
-least none, if what was waited for bounds the run anyway; gains overlap and are never multiplied or added.
+Conventions of all modules here: what was not recorded is absent, never 0. Over several GPUs a time
+is the sum over the GPUs, a share the sum of the parts over the sum of the spans. A tenth of the
+time is worth a look and three tenths are severe (conventions). `view` is a selection and `peaks` a
+CSV file of peaks of GPUs (`hardware.load_peaks`), empty for the data sheets perfkit knows. The gain
+of removing a share p of one timeline is at most 1 / (1 - p) (Amdahl), and at least none, if what
+was waited for bounds the run anyway; gains overlap and are never multiplied or added.
 """
 
 from collections.abc import Mapping
@@ -13,51 +14,92 @@ from itertools import chain
 from typing import Any
 
 from perfkit.diagnosis import (
-    allocator,
     comparison,
+    computing,
     counter_ledger,
     framework,
     gpus,
+    idle_time,
     job,
     kernels,
     launching,
     ledger,
     lengths,
     machine,
+    measured,
+    operator_kernels,
     path_ledger,
     paths,
     phases,
     picture,
     recording,
     replayed,
-    requests,
     rules,
     shapes,
-    sharing,
     speed,
-    system,
+    tensors,
     timeline,
     transfers,
+    waiting,
     warming,
 )
 from perfkit.diagnosis.confidence import weighed
-from perfkit.diagnosis.evidence import is_amd
 from perfkit.diagnosis.extensions import extensions
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
+from perfkit.diagnosis.finding import (
+    CONFIDENCES,
+    HORIZONS,
+    SEVERITIES,
+    Figure,
+    Finding,
+    Gain,
+    Refusal,
+    kept,
+    plain,
+)
 from perfkit.diagnosis.framework import gpu_time
 from perfkit.diagnosis.headline import ranked
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
+from perfkit.diagnosis.program import is_amd
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, system_figures, unrecorded
 from perfkit.readers import kind
 from perfkit.run import Run, share
 from perfkit.selection import Selection, select
 
-__all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
-__all__ += ["comparison", "figures", "findings", "gpu_time", "idle_by_cause", "path_metric", "phases", "plain"]
+__all__ = [
+    "CONFIDENCES",
+    "HORIZONS",
+    "SEVERITIES",
+    "Figure",
+    "Finding",
+    "Gain",
+    "Refusal",
+    "Roofline",
+    "machine",
+]
+__all__ += [
+    "comparison",
+    "figures",
+    "findings",
+    "gpu_time",
+    "idle_by_cause",
+    "path_metric",
+    "phases",
+    "plain",
+]
 __all__ += ["counter_ledger", "monitor", "path_ledger", "picture"]
-__all__ += ["judged", "ledger", "recording", "refusals", "roof", "sampled", "shape_roofline", "together", "unrecorded"]
+__all__ += [
+    "judged",
+    "ledger",
+    "recording",
+    "refusals",
+    "roof",
+    "sampled",
+    "shape_roofline",
+    "together",
+    "unrecorded",
+]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
@@ -96,7 +138,9 @@ AMD = {
 _PREPARED: list[Selection] = []
 
 
-def prepare(profile: str, *, job: Mapping[str, Any] | None = None, peaks: str = "", **choice: Any) -> None:
+def prepare(
+    profile: str, *, job: Mapping[str, Any] | None = None, peaks: str = "", **choice: Any
+) -> None:
     """Load, select and diagnose a run for processes that this one forks: `load` and `select` then return it."""
     _PREPARED.append(select(share(profile, job=job or {}), **choice))
     _PREPARED.append(judged(_PREPARED[-1]))
@@ -104,16 +148,21 @@ def prepare(profile: str, *, job: Mapping[str, Any] | None = None, peaks: str = 
 
 
 def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
-    """Return the figures of a run, or a selection of one, by their id; what it cannot answer is absent.
+    """Return the figures of a run, or a selection of one, by their id.
 
-    Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
+    What it cannot answer is absent. Ids are stable names with the unit as suffix
+    (`kernel_busy_frac`, `idle_ns`, ...).
     """
     return dict(_figures(judged(run), peaks=peaks))
 
 
 @kept
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
-    further = [*kernels.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks)]
+    further = [
+        *kernels.figures(view, peaks=peaks),
+        *paths.figures(view),
+        *framework.figures(view, peaks=peaks),
+    ]
     further += gpus.figures(view)
     for part in extensions():
         further += part.figures(view)
@@ -125,8 +174,8 @@ def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     """Return what costs time in a run, or a selection of one: by severity, then as `headline.ranked`.
 
-    Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain as
-    a range: what a replay of the run and the analytic bound both allow.
+    Each finding rests on figures (value, unit, definition, source), says what speaks against it,
+    and gives its gain as a range: what a replay of the run and the analytic bound both allow.
     """
     return list(_findings(judged(run), peaks=peaks))
 
@@ -134,44 +183,61 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
 @kept
 def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     by_id = figures(view, peaks=peaks)
-    told, uneven = launching.launch_causes(view, by_id), gpus.idle_causes(view)
-    told |= {cause: told.get(cause, 0.0) + share for cause, share in uneven.items()}
-    told["host_code"] = told.get("host_code", 0.0) + framework.compiling(view)[0]
-    for theme in (sharing, requests, allocator, transfers):
-        told |= {cause: told.get(cause, 0.0) + share for cause, share in theme.idle_causes(view).items()}
-    of_timeline = system.too_little(view) if timeline.start_up_only(view) else _of_timeline(view, by_id, told)
+    told = _told(view, by_id)
+    of_timeline = (
+        computing.too_little(view)
+        if timeline.start_up_only(view)
+        else _of_timeline(view, by_id, told)
+    )
     own = [rule.find for rule in rules.rules().values() if rule.find]
     unsorted = [
         *of_timeline,
         *warming.findings(view, by_id),
-        *kernels.findings(view, by_id, peaks=peaks),
+        *measured.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
         *chain.from_iterable(part.findings(view) for part in extensions()),
         *chain.from_iterable(find(view, by_id) for find in own),
     ]
     seen = (replace(weighed(view, by_id, f), seen_at=_seen_at(view, f)) for f in unsorted)
-    return sorted(ranked(replayed.gains(view, [*seen])), key=lambda finding: SEVERITIES.index(finding.severity))
+    return sorted(
+        ranked(replayed.gains(view, [*seen])),
+        key=lambda finding: SEVERITIES.index(finding.severity),
+    )
 
 
-def _of_timeline(view: Selection, by_id: dict[str, Figure], told: Mapping[str, float]) -> list[Finding]:
+def _told(view: Selection, by_id: dict[str, Figure]) -> dict[str, float]:
+    """Return the share of the span, by cause of idle time, that more special rules tell of."""
+    claimed: list[Mapping[str, float]] = []
+    claimed += [launching.launch_causes(view, by_id), gpus.idle_causes(view)]
+    claimed.append({"host_code": waiting.compiling(view)[0]})
+    claimed += [rule.claims(view) for rule in rules.rules().values() if rule.claims]
+    claimed.append(transfers.idle_causes(view))
+    told: dict[str, float] = {}
+    for causes in claimed:
+        for cause, part in causes.items():
+            told[cause] = told.get(cause, 0.0) + part
+    return told
+
+
+def _of_timeline(
+    view: Selection, by_id: dict[str, Figure], told: Mapping[str, float]
+) -> list[Finding]:
     """Return the findings on what happens between the first and the last operation of the GPUs."""
     return [
         *launching.launch_findings(view, by_id),
-        *system.findings(view, by_id, told, warming.start_up(view)[0]),
+        *idle_time.findings(view, by_id, told, warming.start_up(view)[0]),
+        *computing.computation_findings(view, by_id),
         *launching.checkpoint_findings(view),
-        *sharing.findings(view),
-        *requests.findings(view),
-        *allocator.findings(view, by_id),
         *lengths.findings(view),
         *transfers.copy_findings(view, by_id),
         *gpus.findings(view, by_id),
         *speed.findings(view, by_id),
         *transfers.communication_findings(view, by_id),
-        *system.throughput_findings(view, by_id),
-        *framework.findings(view, by_id),
-        *speed.operator_findings(view, by_id),
+        *computing.throughput_findings(view, by_id),
+        *waiting.findings(view, by_id),
+        *operator_kernels.findings(view, by_id),
         *shapes.findings(view, by_id),
-        *system.operator_findings(view, by_id),
+        *tensors.findings(view, by_id),
     ]
 
 
@@ -184,28 +250,39 @@ def _seen_at(view: Selection, finding: Finding) -> tuple[int, int] | None:
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
     view = judged(run)
-    asked = [Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record) for m in recording.missing(view)]
+    asked = [
+        Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record)
+        for m in recording.missing(view)
+    ]
     if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
         asked.append(TIMELINE)
     if why := unrecorded(view):  # when the GPU worked, where operations of graphs were not recorded
-        held = next((kind(p.reader) for p in view.run.profiles if "KERNELS" in p.loaders), "timeline")
+        held = next(
+            (kind(p.reader) for p in view.run.profiles if "KERNELS" in p.loaders), "timeline"
+        )
         question = "How long does the GPU compute, and how long is it idle?"
         asked.append(Refusal(question, why, GRAPH_NODES.get(held, GRAPH_NODES["timeline"])))
     if view.launches.empty:
         question = "Which roof limits the longest kernels, and do they use tensor cores?"
         asked.append(COUNTERS if view.run.stalls.empty else replace(COUNTERS, question=question))
     metrics = {str(metric) for metric in view.samples["metric"].unique()}
-    if len(view.all_kernels) and not any(m.startswith(("sm_clock", "gpc_clock", "throttled_")) for m in metrics):
+    if len(view.all_kernels) and not any(
+        m.startswith(("sm_clock", "gpc_clock", "throttled_")) for m in metrics
+    ):
         asked.append(CLOCK)
-    if "training_flops_per_s" not in metrics and (unknown := job.refusal(view, figures(view), peaks=peaks)):
-        asked.append(unknown)
+    if "training_flops_per_s" not in metrics:
+        unknown = job.refusal(view, figures(view), peaks=peaks)
+        asked += [unknown] if unknown else []
     asked += machine.refusals(view, peaks=peaks)
-    return [replace(a, record=AMD.get(a.record, a.record)) for a in asked] if is_amd(view) else asked
+    return (
+        [replace(a, record=AMD.get(a.record, a.record)) for a in asked] if is_amd(view) else asked
+    )
 
 
 def judged(run: Run | Selection) -> Selection:
     """Return what is judged of a run, or of a selection of one: its loop, where no window was chosen and there is one.
 
-    Figures, findings and the verdict speak of it; what is outside is one sentence of the verdict (`phases.judged`).
+    Figures, findings and the verdict speak of it; what is outside is one sentence of the verdict
+    (`phases.judged`).
     """
     return phases.selection(run if isinstance(run, Selection) else select(run))

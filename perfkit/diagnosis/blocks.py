@@ -1,9 +1,9 @@
 """Rules about what a launch gives the GPU to do: too few blocks, too few threads in a block, and SMs for collectives.
 
-A kernel with fewer blocks than the GPU has SMs leaves SMs without work; one whose blocks have a few threads leaves
-lanes of its warps without. Kernels under 10 µs are left out, since their launch costs more; so are communication
-kernels, which need few SMs, and time in which other kernels run at the same time. Three tenths of the time in such
-kernels, and a tenth lost, are told (conventions).
+A kernel with fewer blocks than the GPU has SMs leaves SMs without work; one whose blocks have a few
+threads leaves lanes of its warps without. Kernels under 10 µs are left out, since their launch
+costs more; so are communication kernels, which need few SMs, and time in which other kernels run at
+the same time. Three tenths of the time in such kernels, and a tenth lost, are told (conventions).
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import limiters, warps
 from perfkit.analysis.causes import covered
+from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut, devices, ends, subtract, total, union
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.rules.kernels import FEW_BLOCKS, SLOWED_KERNELS
@@ -24,8 +25,12 @@ from perfkit.diagnosis.timeline import busy, named
 from perfkit.format import duration, printable
 from perfkit.selection import Selection
 
-NOTABLE, TAKEN, SHORT_NS = 0.1, 0.3, 10_000
-HALF_COVERED, MANY, LITTLE = 0.5, 5, 0.05  # of a kernel's time; kernels of a name; of the time (conventions)
+NOTABLE = 0.1
+TAKEN = 0.3
+SHORT_NS = 10_000
+HALF_COVERED = 0.5  # of a kernel's time (convention)
+MANY = 5  # kernels of a name (convention)
+LITTLE = 0.05  # of the time (convention)
 Bool = NDArray[np.bool_]
 
 
@@ -71,11 +76,16 @@ def findings(view: Selection) -> Iterator[Finding]:
 
 @kept
 def small(view: Selection) -> Idle | None:
-    """Return the GPU on which kernels of a few threads per block run longest alone; None without such kernels."""
+    """Return the GPU on which kernels of a few threads per block run longest alone.
+
+    None without such kernels.
+    """
     kernels = view.all_kernels
     start, end = ends(kernels, view.window)
     index, (device,) = devices(kernels)
-    is_small = _has_few_threads(kernels) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
+    is_small = (
+        _has_few_threads(kernels) & (kernels["dur_ns"].to_numpy() >= SHORT_NS) & (end > start)
+    )
     if not is_small.any():
         return None
     alone, rest = (union(start, np.where(of, end, start), device) for of in (is_small, ~is_small))
@@ -85,8 +95,8 @@ def small(view: Selection) -> Idle | None:
     mine = kernels[is_small & (device == at)]
     if mine.empty:
         return None
-    longest = mine.iloc[int(mine["dur_ns"].to_numpy().argmax())]
-    name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())
+    longest = largest(mine, "dur_ns")
+    name = named(index.iloc[at], index)
     blocks = 0 if pd.isna(longest["grid_blocks"]) else int(longest["grid_blocks"])
     threads = int(longest["block_threads"])
     return Idle(name, int(alone_ns[at]), int(spans[at]), str(longest["full_name"]), threads, blocks)
@@ -102,15 +112,32 @@ def _small_blocks(view: Selection) -> Iterator[Finding]:
     if found is None or found.alone_ns < TAKEN * found.span_ns:
         return
     share = found.alone_ns / found.span_ns
-    definition = f"share of the span of {found.name} during which only kernels with blocks of a few threads ran"
-    part = Figure("small_blocks_frac", "Time of small blocks", share, "1", definition, "KERNELS, DEVICES")
-    definition = "threads of a block of the longest of these kernels"
-    threads = Figure("small_blocks_count", "Threads per block", found.threads, "count", definition, "KERNELS")
+    part = Figure(
+        "small_blocks_frac",
+        "Time of small blocks",
+        share,
+        "1",
+        (
+            f"share of the span of {found.name} during which only kernels with blocks of a few threads "
+            "ran"
+        ),
+        "KERNELS, DEVICES",
+    )
+    threads = Figure(
+        "small_blocks_count",
+        "Threads per block",
+        found.threads,
+        "count",
+        "threads of a block of the longest of these kernels",
+        "KERNELS",
+    )
     text = f"The longest is “{printable(found.longest, 80)}”: {_counted(found.blocks, 'block')} of "
     text += f"{_counted(found.threads, 'thread')}. {small_blocks_text(found.threads)}"
     title = small_blocks_title(found.threads, part.text, "the time")
     most = share * (1 - found.threads / warps.WARP)
-    gain = removing(most, "best case: all lanes of a warp work; with more blocks the rest gets shorter too")
+    gain = removing(
+        most, "best case: all lanes of a warp work; with more blocks the rest gets shorter too"
+    )
     yield tell(SMALL_BLOCKS, title, severity(most), text, (part, threads), gain)
 
 
@@ -131,7 +158,8 @@ def small_blocks_text(threads: int, residency: str = "") -> str:
     """Return why small blocks are slow: the lanes of a warp, or the blocks that fit on an SM (`residency`)."""
     if threads < warps.WARP:
         return (
-            f"A warp executes each instruction for {warps.WARP} threads; here it has work for only {threads} of them."
+            f"A warp executes each instruction for {warps.WARP} threads; here it has work for only "
+            f"{threads} of them."
         )
     return f"An SM holds at most 32 blocks (16 or 24 on some GPUs), here of one warp each. {residency}".strip()
 
@@ -157,39 +185,78 @@ def few(view: Selection) -> Few | None:
     for at in np.unique(device[is_few]).tolist():
         mine = is_few & (device == at)
         length = (end - start)[mine]
-        filled = float((length * blocks[mine]).sum()) / (int(taken[at]) * sms[at])  # several at once fill more
+        # Several at once fill more.
+        filled = float((length * blocks[mine]).sum()) / (int(taken[at]) * sms[at])
         of = kernels.loc[mine, kind := ["full_name", "grid_blocks"]].assign(length=length)
         of = of.groupby(kind, observed=True)["length"].sum()
         longest, least = of.idxmax()
         lost = float(alone_ns[at]) * max(1 - filled, 0.0)
-        name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())
+        name = named(index.iloc[at], index)
         span = int(spans[at])
-        made.append(Few(name, int(alone_ns[at]), lost, span, str(longest), int(of.max()), int(least), int(sms[at])))
+        made.append(
+            Few(
+                name,
+                int(alone_ns[at]),
+                lost,
+                span,
+                str(longest),
+                int(of.max()),
+                int(least),
+                int(sms[at]),
+            )
+        )
     return max(made, key=lambda one: one.lost_ns / one.span_ns)
 
 
 def _few_blocks(view: Selection) -> Iterator[Finding]:
     found = few(view)
-    if found is None or found.alone_ns < TAKEN * found.span_ns or found.lost_ns < NOTABLE * found.span_ns:
+    if (
+        found is None
+        or found.alone_ns < TAKEN * found.span_ns
+        or found.lost_ns < NOTABLE * found.span_ns
+    ):
         return
-    share, lost = found.alone_ns / found.span_ns, found.lost_ns / found.span_ns
-    definition = f"share of the span of {found.name} during which only kernels with fewer blocks than SMs ran"
-    taken = Figure("few_blocks_frac", "Kernels of few blocks", share, "1", definition, "KERNELS, DEVICES")
-    definition = "share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"
-    part = Figure("few_blocks_sm_frac", "SMs it can use", found.blocks / found.sms, "1", definition, "KERNELS, DEVICES")
-    text = f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
+    share = found.alone_ns / found.span_ns
+    lost = found.lost_ns / found.span_ns
+    taken = Figure(
+        "few_blocks_frac",
+        "Kernels of few blocks",
+        share,
+        "1",
+        (
+            f"share of the span of {found.name} during which only kernels with fewer blocks than SMs "
+            "ran"
+        ),
+        "KERNELS, DEVICES",
+    )
+    part = Figure(
+        "few_blocks_sm_frac",
+        "SMs it can use",
+        found.blocks / found.sms,
+        "1",
+        ("share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"),
+        "KERNELS, DEVICES",
+    )
+    text = (
+        f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} "
+        "SMs. It runs "
+    )
     text += f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
     title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
-    gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
+    gain = removing(
+        lost,
+        "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more",
+    )
     yield tell(FEW_BLOCKS, title, severity(lost), text, (taken, part), gain)
 
 
 @kept
 def slowed_beside(view: Selection) -> Slowed | None:
-    """Return the GPU whose kernels take most longer while collectives run beside them; None where none is known.
+    """Return the GPU whose kernels take most longer while collectives run beside them.
 
-    Kernels of one name and grid are compared: those that collectives cover for half of their time or more, and those
-    that run without them. Each needs MANY of both. Medians are compared, because one name may have other data.
+    None where none is known. Kernels of one name and grid are compared: those that collectives
+    cover for half of their time or more, and those that run without them. Each needs MANY of both.
+    Medians are compared, because one name may have other data.
     """
     kernels = cut(view.all_kernels, view.window)
     start, end = ends(kernels, None)
@@ -208,7 +275,7 @@ def slowed_beside(view: Selection) -> Slowed | None:
             beside=inside >= HALF_COVERED, alone=inside == 0
         )
         ratio, lost = _slower(frame.assign(grid_blocks=frame["grid_blocks"].fillna(-1)))
-        name = named(int(index["rank"][at]), int(index["gpu"][at]), index["rank"].nunique())
+        name = named(index.iloc[at], index)
         found.append(Slowed(name, ratio, lost, int(spans[at])))
     return max(found, key=lambda one: one.lost_ns / one.span_ns, default=None)
 
@@ -232,12 +299,35 @@ def _slowed_kernels(view: Selection) -> Iterator[Finding]:
     if found is None or found.ratio < 1 + NOTABLE or found.lost_ns < LITTLE * found.span_ns:
         return
     lost = found.lost_ns / found.span_ns
-    definition = "ratio of the same kernels' median durations (name, grid): beside collectives to without them"
-    ratio = Figure("slowed_kernel_ratio", "Same kernels, collectives", found.ratio, "1", definition, "KERNELS")
-    definition = f"share of the span of {found.name} that kernels take longer while collectives run beside them"
-    part = Figure("slowed_kernels_frac", "Time lost beside collectives", lost, "1", definition, "KERNELS")
+    ratio = Figure(
+        "slowed_kernel_ratio",
+        "Same kernels, collectives",
+        found.ratio,
+        "1",
+        (
+            "ratio of the same kernels' median durations (name, grid): beside collectives to without "
+            "them"
+        ),
+        "KERNELS",
+    )
+    part = Figure(
+        "slowed_kernels_frac",
+        "Time lost beside collectives",
+        lost,
+        "1",
+        (
+            f"share of the span of {found.name} that kernels take longer while collectives run beside "
+            "them"
+        ),
+        "KERNELS",
+    )
     times = f"{found.ratio:.2f} times"
-    title = f"Communication slows computation: the same kernels take {times} as long beside collectives"
-    text = f"On {found.name} this costs {part.text} of the time. Collectives take SMs, and bandwidth of the memory."
+    title = (
+        f"Communication slows computation: the same kernels take {times} as long beside collectives"
+    )
+    text = (
+        f"On {found.name} this costs {part.text} of the time. Collectives take SMs, and bandwidth "
+        "of the memory."
+    )
     gain = removing(lost, "best case: kernels run as fast beside collectives as without them")
     yield tell(SLOWED_KERNELS, title, severity(lost), text, (part, ratio), gain)

@@ -1,13 +1,13 @@
 """How sure is a finding? What speaks against it is said, and lowers the confidence by a level each.
 
-A finding that rests on what was measured directly starts with high confidence. One that is found by elimination (the
-host was outside of CUDA, a pause looks like a checkpoint), by names, by a share of samples, or against a peak whose
-precision is assumed, starts with medium. The thresholds of what speaks against are those of the rules, or half of the
-time (convention).
+A finding that rests on what was measured directly starts with high confidence. One that is found by
+elimination (the host was outside of CUDA, a pause looks like a checkpoint), by names, by a share of
+samples, or against a peak whose precision is assumed, starts with medium. The thresholds of what
+speaks against are those of the rules, or half of the time (convention).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -19,31 +19,40 @@ from numpy.typing import NDArray
 from perfkit.analysis.alignment import clock_under_kernels
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import paths, recording, timeline
-from perfkit.diagnosis.evidence import advice, commands
+from perfkit.diagnosis.commands import commands
+from perfkit.diagnosis.computing import matrix_frac, while_running
+from perfkit.diagnosis.evidence import advice
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, Objection, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
-from perfkit.diagnosis.kernels import binding
 from perfkit.diagnosis.launching import blocking, distances, pauses
 from perfkit.diagnosis.machine import growing
+from perfkit.diagnosis.measured import binding
 from perfkit.diagnosis.replayed import BLOCKED
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Rule
 from perfkit.diagnosis.slowing import SLOWED, slowed
 from perfkit.diagnosis.speed import lowered
-from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.tiles import readings
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
 from perfkit.selection import Selection
 
-HALF, BUSY, NEAR_ROOF, WORKING, NOTABLE = 0.5, 0.9, 0.6, 0.3, 0.1
-CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
+HALF = 0.5
+BUSY = 0.9
+NEAR_ROOF = 0.6
+WORKING = 0.3
+NOTABLE = 0.1
+CLOCK_KEPT = (
+    0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
+)
 SLOWER = f"PyTorch's profiler makes launching up to {SLOWED} times as slow"
 FEW_READINGS = 10  # of a log (convention)
 MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
 # Tables of a timeline: a doubt of the recording makes what rests on them unsure.
-TIMELINE = {f"{of}{name}" for of in ("", "framework/") for name in ("KERNELS", "COPIES", "API_CALLS")}
+TIMELINE = {
+    f"{of}{name}" for of in ("", "framework/") for name in ("KERNELS", "COPIES", "API_CALLS")
+}
 MOSTLY_UNKNOWN = "less than half of the GPUs' time is known, so a gain cannot be computed"
 Known = Mapping[str, Figure]
 Check = Callable[[Selection, Known, Finding], str]
@@ -60,7 +69,9 @@ def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
     if gaps is None:
         return ""
     parts = timeline.idle_parts(gaps)
-    of_finding = parts[[cause for cause in rules()[finding.rule].causes if cause in parts]].sum(axis=1)
+    of_finding = parts[[cause for cause in rules()[finding.rule].causes if cause in parts]].sum(
+        axis=1
+    )
     total = of_finding.sum()
     share = float(of_finding[_in_warm_up(view)].sum() / total) if total else 0.0
     return f"{percent(share)} {IN_WARM_UP}" if share >= HALF else ""
@@ -69,13 +80,21 @@ def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
 @kept
 def _in_warm_up(view: Selection) -> pd.Series:
     """Return which gaps begin in a step that is not steady, by their row."""
-    gaps, steps = timeline.idle_gaps(view), timeline.detected(view)
+    gaps = timeline.idle_gaps(view)
+    steps = timeline.detected(view)
     assert gaps is not None
-    early = steps[~steps["steady"] & (steps["step"] < steps.groupby("rank")["step"].transform("max"))]
+    early = steps[
+        ~steps["steady"] & (steps["step"] < steps.groupby("rank")["step"].transform("max"))
+    ]
     found: NDArray[np.bool_] = np.zeros(len(gaps), bool)
-    spans = [of[["rank", "start_ns", "dur_ns"]].itertuples(index=False) for of in (early, warming(view).early)]
+    spans = [
+        of[["rank", "start_ns", "dur_ns"]].itertuples(index=False)
+        for of in (early, warming(view).early)
+    ]
     for rank, start, dur in chain(*spans):
-        found |= (gaps["rank"] == rank).to_numpy() & gaps["start_ns"].between(start, start + dur).to_numpy()
+        found |= (gaps["rank"] == rank).to_numpy() & gaps["start_ns"].between(
+            start, start + dur
+        ).to_numpy()
     return pd.Series(found, gaps.index)
 
 
@@ -91,19 +110,29 @@ def _share(text: str, *ids: str, least: float = -math.inf, below: float = math.i
 
 def _no_matrix_work(view: Selection, _: Known, finding: Finding) -> str:
     share = matrix_frac(view)
-    return "" if share is None or share >= WORKING else f"matrix work takes only {percent(share)} of the kernel time"
+    return (
+        ""
+        if share is None or share >= WORKING
+        else f"matrix work takes only {percent(share)} of the kernel time"
+    )
 
 
 def _pipe_works(_: Selection, known: Known, finding: Finding) -> str:
     pipe = while_running(known, "tensor_active_frac") if "kernel_busy_frac" in known else None
     if pipe is None or pipe < WORKING:
         return ""
-    return f"samples show the tensor pipe active for {percent(pipe)} of the time in which kernels ran"
+    return (
+        f"samples show the tensor pipe active for {percent(pipe)} of the time in which kernels ran"
+    )
 
 
 def _low_occupancy(_: Selection, known: Known, finding: Finding) -> str:
     text = "the launch configuration allows only {} of the warps, which explains the low value"
-    return _share(text, "theoretical_occupancy_frac", below=HALF)(_, known, finding) if binding(known) else ""
+    return (
+        _share(text, "theoretical_occupancy_frac", below=HALF)(_, known, finding)
+        if binding(known)
+        else ""
+    )
 
 
 def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
@@ -115,7 +144,8 @@ def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
         if under["lowest_clock_hz"].notna().any():
             busy = under.rename(columns={"lowest_clock_hz": "value"})
     recorded = view.samples.loc[view.samples["metric"] == "sm_max_clock_hz", "value"].max()
-    lowest, most = busy["value"].min(), np.fmax(recorded, clock["value"].max())
+    lowest = busy["value"].min()
+    most = np.fmax(recorded, clock["value"].max())
     if not len(busy) or lowest < CLOCK_KEPT * most:
         return ""
     return f"the clock never fell below {percent(lowest / most)} of its maximum"
@@ -127,17 +157,28 @@ def _video(view: Selection, _: Known, finding: Finding) -> str:
     busy = engines.groupby("metric", observed=True)["value"].mean()
     if busy.empty or busy.max() < HALF:
         return ""
-    return f"the video {str(busy.idxmax()).partition('_')[0]} works for {percent(busy.max())} of the time"
+    return (
+        f"the video {str(busy.idxmax()).partition('_')[0]} works for {percent(busy.max())} of the "
+        "time"
+    )
 
 
 def _few_readings(view: Selection, _: Known, finding: Finding) -> str:
     count = readings(view)
-    return f"the log holds only {count} reading{'s' * (count > 1)} of the GPU" if count < FEW_READINGS else ""
+    return (
+        f"the log holds only {count} reading{'s' * (count > 1)} of the GPU"
+        if count < FEW_READINGS
+        else ""
+    )
 
 
 def _uneven(view: Selection, _: Known, finding: Finding) -> str:
     share = waiting(view)
-    return f"for {percent(share)} of the time GPUs wait for another GPU, not for the links" if share >= NOTABLE else ""
+    return (
+        f"for {percent(share)} of the time GPUs wait for another GPU, not for the links"
+        if share >= NOTABLE
+        else ""
+    )
 
 
 def _unlike(view: Selection, _: Known, finding: Finding) -> str:
@@ -145,8 +186,12 @@ def _unlike(view: Selection, _: Known, finding: Finding) -> str:
     found = slow(view)
     if found is None or found.least_ratio >= 1 + (found.ratio - 1) * HALF:
         return ""
-    least, most = number(found.least_ratio), number(found.most_ratio)
-    return f"not all kernels take longer there ({least} to {most} times as long): their data may differ"
+    least = number(found.least_ratio)
+    most = number(found.most_ratio)
+    return (
+        f"not all kernels take longer there ({least} to {most} times as long): their data may "
+        "differ"
+    )
 
 
 def _once(view: Selection, _: Known, finding: Finding) -> str:
@@ -159,7 +204,9 @@ def _irregular(view: Selection, _: Known, finding: Finding) -> str:
     apart = distances(view)
     if len(apart) < 2 or apart.max() - apart.min() <= 1:
         return ""
-    return f"it does not happen at regular intervals: {apart.min()} to {apart.max()} steps lie between"
+    return (
+        f"it does not happen at regular intervals: {apart.min()} to {apart.max()} steps lie between"
+    )
 
 
 def _begun_apart(view: Selection, _: Known, finding: Finding) -> str:
@@ -167,7 +214,10 @@ def _begun_apart(view: Selection, _: Known, finding: Finding) -> str:
     found = spread(view)
     if found is None or found.first_frac < HALF:
         return ""
-    return f"{percent(found.first_frac)} of this wait lies in the first collective: the GPUs may have begun apart"
+    return (
+        f"{percent(found.first_frac)} of this wait lies in the first collective: the GPUs may have "
+        "begun apart"
+    )
 
 
 def _same_speed(view: Selection, _: Known, finding: Finding) -> str:
@@ -176,38 +226,58 @@ def _same_speed(view: Selection, _: Known, finding: Finding) -> str:
     if found is None or found.ratio >= 1 + (found.from_hz / found.to_hz - 1) * HALF:
         return ""
     if math.isnan(found.ratio):
-        return "no kernel ran both at the high and at the low clock, so the cost of the low clock is unknown"
+        return (
+            "no kernel ran both at the high and at the low clock, so the cost of the low clock is "
+            "unknown"
+        )
     return f"the same kernels take only {number(found.ratio)} times as long at the low clock"
 
 
 def _by_design(view: Selection, known: Known, _: Finding) -> str:
     several = "gpu_count" in known and known["gpu_count"].value > 1
-    return "another GPU works at that time: perhaps the program does not use this GPU on purpose" if several else ""
+    return (
+        "another GPU works at that time: perhaps the program does not use this GPU on purpose"
+        if several
+        else ""
+    )
 
 
 def _profiled(view: Selection, known: Known, finding: Finding) -> str:
     """A CPU that launches faster without the profiler may leave no short gap on a GPU that computes for long enough."""
-    busy, short = known["computation_frac"], sum(pauses(view).values())  # collectives wait for other ranks' launches
+    # collectives wait for other ranks' launches
+    busy = known["computation_frac"]
+    short = sum(pauses(view).values())
     if short < HALF * (finding.gain.share or 0.0) or busy.value * slowed(view) < busy.value + short:
         return ""
-    return f"{SLOWER}, so a GPU that computes for {busy.text} of the time here may have no short gaps without it"
+    return (
+        f"{SLOWER}, so a GPU that computes for {busy.text} of the time here may have no short gaps "
+        "without it"
+    )
 
 
 CHECKS: dict[Objection, Check] = {
     Objection.FEW_OPERATIONS: lambda view, known, _: paths.too_few(known),
     Objection.WARM_UP: _warming_up,
     Objection.PROFILED: _profiled,
-    Objection.BLOCKED: lambda view, _, finding: f"{BLOCKED}: measure again without that" if blocking(view) else "",
-    Objection.BUSY: _share("the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY),
+    Objection.BLOCKED: lambda view, _, finding: (
+        f"{BLOCKED}: measure again without that" if blocking(view) else ""
+    ),
+    Objection.BUSY: _share(
+        "the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY
+    ),
     Objection.NO_MATRIX_WORK: _no_matrix_work,
     Objection.PIPE_WORKS: _pipe_works,
     Objection.FAR_FROM_ROOF: _share(
         "the measured kernels reach only {} of their roof", "roof_share_frac", below=WORKING
     ),
-    Objection.NEAR_ROOF: _share("the kernels already reach {} of their roof", "roof_share_frac", least=NEAR_ROOF),
+    Objection.NEAR_ROOF: _share(
+        "the kernels already reach {} of their roof", "roof_share_frac", least=NEAR_ROOF
+    ),
     Objection.OCCUPANCY_EXPLAINS: _low_occupancy,
     Objection.FEW_MEASURED: _share(
-        "the measured kernels take only {} of the recording's kernel time", "measured_frac", below=HALF
+        "the measured kernels take only {} of the recording's kernel time",
+        "measured_frac",
+        below=HALF,
     ),
     Objection.CLOCK_KEPT: _clock_kept,
     Objection.VIDEO_ENGINE: _video,
@@ -220,7 +290,9 @@ CHECKS: dict[Objection, Check] = {
     Objection.UNLIKE: _unlike,
     Objection.SAME_SPEED: _same_speed,
     Objection.BEGUN_APART: _begun_apart,
-    Objection.ONE_PROGRAM: lambda *_: "the recording is of one program, and others may use this GPU",
+    Objection.ONE_PROGRAM: lambda *_: (
+        "the recording is of one program, and others may use this GPU"
+    ),
     Objection.STILL_GROWING: lambda view, _, finding: growing(view),
     Objection.ONE_CHECKPOINT: _once,
     Objection.IRREGULAR: _irregular,
@@ -228,7 +300,7 @@ CHECKS: dict[Objection, Check] = {
 
 
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
-    """Return a finding with its confidence, what speaks against it, advice for this run, and what to measure next."""
+    """Return a finding with its confidence, what speaks against it, its advice, and what comes next."""
     rule = rules()[finding.rule]
     rests_on_times = any(TIMELINE & set(figure.tables) for figure in finding.evidence)
     doubts = _doubts(view) if rests_on_times else []
@@ -237,26 +309,57 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     if few and finding.gain.high > 1:
         impossible.append(few)
     incomplete = [doubt.seen for doubt in doubts if not doubt.spoils_figures]
-    checked = {objection: CHECKS[objection](view, known, finding) for objection in rule.objections}
-    said = {objection: why for objection, why in checked.items() if why}
+    said = _objections(view, known, finding)
     against = (*impossible, *incomplete, *said.values())
     is_indirect = (bool(rule.indirect) and not finding.owner) or _uncounted(rule, known, finding)
-    level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
-    if not {Objection.PROFILED, Objection.BLOCKED}.isdisjoint(said):
-        finding = replace(finding, severity="medium" if finding.severity == "high" else "low")
-    evidence = tuple(timeline.doubted(view, {figure.id: figure for figure in finding.evidence}).values())
-    steps = advice(view, rule.advice)
-    for horizon, first in finding.advice.items():
-        steps[horizon] = (*first, *steps.get(horizon, ()))
-    in_order = {horizon: steps[horizon] for horizon in HORIZONS if horizon in steps}
-    title, gpus = finding.title, known.get("gpu_count")
-    if gpus and gpus.value > 1 and finding.is_mean:  # a mean that may be true of none of them
-        title = f"On average over {gpus.text} GPUs: {title}"
-    finding = replace(finding, title=title, evidence=evidence, confidence=level, against=against, advice=in_order)
-    finding = replace(finding, objections=frozenset(said))
+    steps_down = min(is_indirect + len(against), len(CONFIDENCES) - 1)
+    gain = finding.gain
     if rests_on_times and recording.is_mostly_unknown(view):
-        finding = replace(finding, gain=replace(finding.gain, low=1.0, high=math.inf, reason=MOSTLY_UNKNOWN))
-    return replace(finding, next=commands(view, finding.next or rule.next))
+        gain = replace(gain, low=1.0, high=math.inf, reason=MOSTLY_UNKNOWN)
+    evidence = timeline.doubted(view, {figure.id: figure for figure in finding.evidence})
+    return replace(
+        finding,
+        title=_title(known, finding),
+        severity=_severity(finding, said),
+        evidence=tuple(evidence.values()),
+        gain=gain,
+        advice=_advice(view, rule, finding),
+        confidence="low" if impossible else CONFIDENCES[steps_down],
+        against=against,
+        objections=frozenset(said),
+        next=commands(view, finding.next or rule.next),
+    )
+
+
+def _objections(view: Selection, known: Known, finding: Finding) -> dict[Objection, str]:
+    """Return which objections of the rule hold, and why."""
+    named = rules()[finding.rule].objections
+    checked = {objection: CHECKS[objection](view, known, finding) for objection in named}
+    return {objection: why for objection, why in checked.items() if why}
+
+
+def _severity(finding: Finding, said: Collection[Objection]) -> str:
+    """Return how much a finding matters: a level less where recording itself may have caused it."""
+    if {Objection.PROFILED, Objection.BLOCKED}.isdisjoint(said):
+        return finding.severity
+    return "medium" if finding.severity == "high" else "low"
+
+
+def _title(known: Known, finding: Finding) -> str:
+    """Return the title, which says so where it gives a mean that may be true of no GPU."""
+    gpus = known.get("gpu_count")
+    if gpus is None or gpus.value <= 1 or not finding.is_mean:
+        return finding.title
+    return f"On average over {gpus.text} GPUs: {finding.title}"
+
+
+def _advice(view: Selection, rule: Rule, finding: Finding) -> dict[str, tuple[str, ...]]:
+    """Return the steps by horizon, those of the finding's own evidence first."""
+    steps = advice(view, rule.advice)
+    every = {
+        horizon: (*finding.advice.get(horizon, ()), *steps.get(horizon, ())) for horizon in HORIZONS
+    }
+    return {horizon: texts for horizon, texts in every.items() if texts}
 
 
 def _doubts(view: Selection) -> list[recording.Doubt]:

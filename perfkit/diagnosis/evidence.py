@@ -1,8 +1,8 @@
-"""What a run shows that speaks for or against a piece of advice, and the commands that measure this run further.
+"""What does a run show that speaks for or against a step of advice?
 
-Advice that the recording disproves is left out: nobody is told to pin memory that is pinned. A fact that the recording
-does not show is False, so that advice stays where nothing is known. Most is nine tenths, half and a tenth are what they
-say (conventions).
+Advice that the recording disproves is left out: nobody is told to pin memory that is pinned. A fact
+that the recording does not show is False, so that advice stays where nothing is known. Most is nine
+tenths, half and a tenth are what they say (conventions).
 """
 
 import re
@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import steps
 from perfkit.analysis.calltree import host_metric
 from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import covered_by, started_by, where
@@ -22,41 +21,56 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.analysis.warps import occupancy
 from perfkit.diagnosis.blocks import few
+from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import AMPERE, VOLTA, capability, formats, has_tensor_cores
-from perfkit.diagnosis.kernels import last_waves, limited, points
+from perfkit.diagnosis.kernels import limited, points
 from perfkit.diagnosis.lengths import of_long_steps
 from perfkit.diagnosis.machine import is_between_nodes
+from perfkit.diagnosis.measured import last_waves
+from perfkit.diagnosis.operator_kernels import CONVERSION, operated, unfused
 from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.phases import phases
-from perfkit.diagnosis.program import communicates_by, goes_backward, is_on, loads_by_workers
+from perfkit.diagnosis.program import (
+    communicates_by,
+    goes_backward,
+    is_amd,
+    is_pytorch,
+    loads_by_workers,
+    measured,
+)
 from perfkit.diagnosis.replayed import uncapturable
 from perfkit.diagnosis.rules.rule import Condition, Fact, Step
-from perfkit.diagnosis.speed import CONVERSION, operated, unfused
-from perfkit.diagnosis.timeline import detected
 from perfkit.diagnosis.transfers import to_cpu
 from perfkit.names.families import family
-from perfkit.names.parsing import base, library_of
+from perfkit.names.parsing import library_of
 from perfkit.selection import Selection
 
-MOST, HALF, TENTH = 0.9, 0.5, 0.1
+MOST = 0.9
+HALF = 0.5
+TENTH = 0.1
 # Libraries whose kernels come compiled: nobody sets their launch bounds or block sizes.
-COMPILED = ("cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "NCCL", "TensorRT-LLM", "MIOpen", "Tensile (rocBLAS, hipBLASLt)")
-PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
-LONGEST = 5  # kernels that a command for ncu names
-PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
-COMPILED_CODE = re.compile(r"\(dynamo_timed\)|^Torch-Compiled Region|^CompiledFunction|^triton_(?:poi|red|per|tem)_")
+COMPILED = (
+    *("cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "NCCL", "TensorRT-LLM", "MIOpen"),
+    "Tensile (rocBLAS, hipBLASLt)",
+)
+# What torch.compile does, or did before: its phases, its calls and the kernels of its compiler.
+COMPILED_CODE = re.compile(
+    r"\(dynamo_timed\)|^Torch-Compiled Region|^CompiledFunction|^triton_(?:poi|red|per|tem)_"
+)
+SIXTEEN_BITS = re.compile("fp16|bf16|fp8|int8")
 NETWORK = re.compile("NET/")
 OPTIMIZER = re.compile(r"Optimizer\.step#")
 FUSED_OPTIMIZER = re.compile("fused_?(?:adam|sgd|adagrad)", re.IGNORECASE)
 LINK = ("H2D", "D2H")
-LOADER = re.compile("DataLoader", re.IGNORECASE)
+FAR = ("PHB", "NODE", "SYS")  # paths by a host bridge or another processor
 ELEMENTWISE = ("elementwise", "copy", "normalisation", "reduction", "softmax")
 # How nvc names kernels of OpenACC and OpenMP, and the libraries that these load.
 OPENACC = re.compile(r"_\d+_gpu(?:__red)?(?:\W|$)|libacc(?:host|device|na)")
 OPENMP = re.compile(r"^nvkernel_|^__omp_offloading_|libomptarget|libnvomp")
-REGISTERS, BY_REGISTERS = "launch__registers_per_thread", "launch__occupancy_limit_registers"
+REGISTERS = "launch__registers_per_thread"
+BY_REGISTERS = "launch__occupancy_limit_registers"
 REGISTER_FILE = 65_536  # registers of an SM of every GPU since Kepler
 
 
@@ -66,45 +80,87 @@ def _share(part: pd.Series, of: pd.Series) -> float:
     return float(of[part.to_numpy(bool)].sum()) / total if total else 0.0
 
 
+def _named(rows: pd.Series, is_chosen: Callable[[str], object]) -> pd.Series:
+    """Tell which rows of a column of names are chosen."""
+    return pd.Series(where(rows, is_chosen), rows.index)
+
+
 def _over_link(view: Selection) -> pd.DataFrame:
     copies = cut(view.copies, view.window)
     return copies[copies["direction"].isin(LINK)]
 
 
+def _pinned(view: Selection) -> bool:
+    """Almost all bytes were copied from or to pinned memory."""
+    copies = _over_link(view)
+    is_pinned = copies[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1)
+    return _share(is_pinned, copies["bytes"]) >= MOST
+
+
+def _small_copies(view: Selection) -> bool:
+    copies = _over_link(view)
+    return _share(copies["bytes"] <= SMALL_BYTES, copies["dur_ns"]) >= TENTH
+
+
 def _reduced(view: Selection) -> bool:
-    """Almost all matrix work runs in 16 or 8 bits: by the timeline's kernels, else by the counters of launches."""
+    """Almost all matrix work runs in 16 or 8 bits: by the kernels, else by counters of launches."""
     if len(view.kernels):
         return bool(mixed(formats(view)).reduced_frac >= MOST)
     split = points(view).dropna(subset=["flops"])
-    sixteen = where(split["precision"], re.compile("fp16|bf16|fp8|int8").search)
-    return _share(pd.Series(sixteen), split["flops"]) >= MOST
-
-
-def _measured(view: Selection) -> pd.DataFrame:
-    """Return the launches that were measured, else the kernels of the timeline."""
-    return view.launches if len(view.launches) else cut(view.kernels, view.window)
-
-
-def _of_libraries(kernels: pd.DataFrame, libraries: Iterable[str]) -> pd.Series:
-    of_name = where(kernels["full_name"], lambda name: library_of(name) in libraries)
-    return pd.Series(of_name, kernels.index)
+    return _share(_named(split["precision"], SIXTEEN_BITS.search), split["flops"]) >= MOST
 
 
 def _no_matrix(view: Selection) -> bool:
-    """Matrix work takes under a tenth of the kernels' time; without kernels, of the measured launches' time."""
+    """Matrix work takes under a tenth of the time of kernels, without these of launches."""
     kernels = cut(view.kernels, view.window) if len(view.kernels) else view.launches
-    matrix = pd.Series(where(kernels["full_name"], lambda name: family(name) in MATRIX_FAMILIES))
-    return len(kernels) > 0 and _share(matrix, kernels["dur_ns"]) < TENTH
+    return (
+        len(kernels) > 0
+        and _share(_of_families(kernels, MATRIX_FAMILIES), kernels["dur_ns"]) < TENTH
+    )
 
 
-def _of_families(view: Selection, families: Collection[str]) -> bool:
+def _computes(view: Selection, families: Collection[str]) -> bool:
     """Kernels of these families take a tenth of the kernels' time or more."""
-    kernels = _measured(view)
-    found = pd.Series(where(kernels["full_name"], lambda name: family(name) in families))
-    return len(kernels) > 0 and _share(found, kernels["dur_ns"]) >= TENTH
+    kernels = measured(view)
+    return len(kernels) > 0 and _share(_of_families(kernels, families), kernels["dur_ns"]) >= TENTH
 
 
-def _occupancy_limits(view: Selection, pattern: re.Pattern[str]) -> bool:
+def _of_families(kernels: pd.DataFrame, families: Collection[str]) -> pd.Series:
+    return _named(kernels["full_name"], lambda name: family(name) in families)
+
+
+def _of_libraries(view: Selection) -> bool:
+    """Half of the measured time belongs to kernels that come compiled."""
+    kernels = measured(view)
+    is_compiled = _named(kernels["full_name"], lambda name: library_of(name) in COMPILED)
+    return _share(is_compiled, kernels["dur_ns"]) >= HALF
+
+
+def _full_grid(view: Selection) -> bool:
+    """Half of the measured time belongs to launches whose grid fills the GPU at least once."""
+    launches = points(view).drop_duplicates(["rank", "gpu", "launch"])
+    return _share(launches["waves"] >= 1, launches["dur_ns"]) >= HALF
+
+
+def _few_lanes(view: Selection) -> bool:
+    kernels = measured(view)
+    is_small = kernels["block_threads"].le(FEW_THREADS).fillna(False)
+    return _share(is_small, kernels["dur_ns"]) >= TENTH
+
+
+def _few_blocks_of_library(view: Selection) -> bool:
+    found = few(view)
+    return found is not None and library_of(found.longest) in (*COMPILED, "PyTorch")
+
+
+def _dram_limits(view: Selection) -> bool:
+    if view.launches.empty:
+        return False
+    limits = limited(view)
+    return _share(limits["limit"].eq("dram"), limits["dur_ns"]) >= HALF
+
+
+def _occupancy_limits(view: Selection, pattern: str) -> bool:
     """What limits the occupancy fits this pattern in launches with half of the measured time."""
     limiter = occupancy(view.launches, view.counters)["limiter"].astype("string")
     return _share(limiter.str.contains(pattern).fillna(False), view.launches["dur_ns"]) >= HALF
@@ -113,39 +169,41 @@ def _occupancy_limits(view: Selection, pattern: re.Pattern[str]) -> bool:
 def _registers_full(view: Selection) -> bool:
     """One block takes nearly all registers of an SM in launches with half of the measured time."""
     counted = wide(view.launches, view.counters, [REGISTERS, BY_REGISTERS])
-    at_once = view.launches["block_threads"].to_numpy("float64", na_value=np.nan) * counted[REGISTERS].to_numpy()
-    is_full = (counted[BY_REGISTERS].to_numpy() == 1) & (at_once >= MOST * REGISTER_FILE)
+    threads = view.launches["block_threads"].to_numpy("float64", na_value=np.nan)
+    of_block = threads * counted[REGISTERS].to_numpy()
+    is_full = (counted[BY_REGISTERS].to_numpy() == 1) & (of_block >= MOST * REGISTER_FILE)
     return _share(pd.Series(is_full), view.launches["dur_ns"]) >= HALF
-
-
-def _compiled_by(view: Selection, pattern: re.Pattern[str]) -> bool:
-    """Names of kernels or libraries show that a compiler made the kernels from directives."""
-    kernels, modules = _measured(view), view.run.calltree["module"].cat.categories
-    in_names = bool(where(kernels["full_name"], pattern.search).any())
-    return in_names or any(pattern.search(str(module)) for module in modules)
 
 
 def _occupied(view: Selection, occupancy: str) -> bool:
     """An occupancy of the launches, weighted by time, is almost all that the SMs can hold."""
     known = view.launches.dropna(subset=[occupancy, "dur_ns"])
-    return bool(known["dur_ns"].sum()) and bool(np.average(known[occupancy], weights=known["dur_ns"]) >= MOST)
+    if not known["dur_ns"].sum():
+        return False
+    return bool(np.average(known[occupancy], weights=known["dur_ns"]) >= MOST)
 
 
-def _pytorch(view: Selection) -> bool:
-    """Operators, names of ranges or kernels, or a log of a training show PyTorch."""
-    if len(view.framework.ops) or "training" in view.run.kinds:
-        return True
-    if any(PYTORCH.search(str(name)) for name in view.ranges["name"].cat.categories):
-        return True
-    return bool(_of_libraries(_measured(view), ("PyTorch",)).any())
+def _compiled_by(view: Selection, pattern: re.Pattern[str]) -> bool:
+    """Names of kernels or libraries show that a compiler made the kernels from directives."""
+    in_names = bool(where(measured(view)["full_name"], pattern.search).any())
+    modules = view.run.calltree["module"].cat.categories
+    return in_names or any(pattern.search(str(module)) for module in modules)
+
+
+def _in_graphs(view: Selection) -> bool:
+    kernels = cut(view.kernels, view.window)
+    return _share(kernels["in_graph"], kernels["dur_ns"]) >= HALF
 
 
 def _optimizer_loop(view: Selection) -> bool:
     """The optimizer, inside of PyTorch's range for it, launches a tenth of all kernels or more."""
     of_ops = view.framework
     ranges = of_ops.ranges[where(of_ops.ranges["name"], OPTIMIZER.match)]
-    calls = of_ops.api_calls.take((call := started_by(of_ops.kernels, of_ops.api_calls))[call >= 0])
-    return len(calls) > 0 and bool((covered_by(calls.assign(dur_ns=1), ranges) > 0).mean() >= TENTH)
+    call = started_by(of_ops.kernels, of_ops.api_calls)
+    calls = of_ops.api_calls.take(call[call >= 0])
+    if calls.empty:
+        return False
+    return bool((covered_by(calls.assign(dur_ns=1), ranges) > 0).mean() >= TENTH)
 
 
 def _inference(view: Selection) -> bool:
@@ -154,16 +212,24 @@ def _inference(view: Selection) -> bool:
     return len(names) > 0 and not any(NODE.fullmatch(name.removeprefix(ENGINE)) for name in names)
 
 
-def _of_mpi(view: Selection, pattern: str) -> bool:
-    """Half of the CPU time in MPI calls is spent in calls of these names."""
-    calls = mpi(view)
-    return len(calls) > 0 and _share(calls["name"].str.contains(pattern, case=False), calls["share_frac"]) >= HALF
+def _anomaly(view: Selection) -> bool:
+    """Autograd checks each gradient: there are half as many checks as nodes, or more."""
+    names = view.framework.ops["name"].astype("string")
+    checks = names.eq("aten::isnan").sum()
+    nodes = names.str.startswith(ENGINE).sum()
+    return bool(nodes and checks > HALF * nodes)
+
+
+def _compiled(view: Selection) -> bool:
+    of_ops = view.framework
+    named = (of_ops.ops["name"], of_ops.kernels["full_name"])
+    return any(where(names, COMPILED_CODE.search).any() for names in named)
 
 
 def _without_tf32(view: Selection, family: str) -> bool:
-    """A tenth of the matrix work runs in float32 in kernels of a family, and none of these in TF32: it is off.
+    """A tenth of the matrix work runs in float32 in kernels of a family, and none of these in TF32.
 
-    Where both run, TF32 is allowed, and the library chose float32 for these shapes.
+    TF32 is off then. Where both run, it is allowed, and the library chose float32 for these shapes.
     """
     shares = formats(view).astype({"format": str})
     share = shares[shares["family"].eq(family)].groupby("format")["share_frac"].sum()
@@ -173,90 +239,104 @@ def _without_tf32(view: Selection, family: str) -> bool:
 def _takes(view: Selection, pattern: str) -> bool:
     """A tenth of the time of kernels whose operator is known belongs to operators of these names."""
     kernels = operated(view.framework)
-    return _share(pd.Series(where(kernels["outermost"], re.compile(pattern).fullmatch)), kernels["dur_ns"]) >= TENTH
+    is_named = _named(kernels["outermost"], re.compile(pattern).fullmatch)
+    return _share(is_named, kernels["dur_ns"]) >= TENTH
+
+
+def _one_gpu(view: Selection) -> bool:
+    gpus = view.run.kernels.groupby(["rank", "gpu"]).ngroups
+    return gpus == 1 and view.run.collectives.empty
+
+
+def _far_card(view: Selection) -> bool:
+    """NCCL found the network cards behind a host bridge or another processor."""
+    links = view.run.links
+    of_network = links[where(links["transport"], NETWORK.match)]
+    return bool(of_network["path"].isin(FAR).any())
+
+
+def _of_mpi(view: Selection, pattern: str) -> bool:
+    """Half of the CPU time in MPI calls is spent in calls of these names."""
+    calls = mpi(view)
+    if calls.empty:
+        return False
+    return _share(calls["name"].str.contains(pattern, case=False), calls["share_frac"]) >= HALF
+
+
+def _mostly_mpi(view: Selection) -> bool:
+    calls = mpi(view)
+    return len(calls) > 0 and bool(calls["share_frac"].sum() >= HALF)
+
+
+def _loop(view: Selection) -> bool:
+    return bool(phases(view)["phase"].eq("loop").any())
+
+
+def _any(names: pd.Series, pattern: re.Pattern[str]) -> bool:
+    return bool(where(names, pattern.search).any())
 
 
 FACTS: dict[Fact, Callable[[Selection], bool]] = {
-    # Almost all bytes were copied from or to pinned memory.
-    Fact.PINNED: lambda view: (
-        _share((c := _over_link(view))[["src_memory", "dst_memory"]].isin(["pinned"]).any(axis=1), c["bytes"]) >= MOST
-    ),
-    Fact.SMALL_COPIES: lambda view: _share((c := _over_link(view))["bytes"] <= SMALL_BYTES, c["dur_ns"]) >= TENTH,
+    Fact.PINNED: _pinned,
+    Fact.SMALL_COPIES: _small_copies,
     Fact.TO_CPU: lambda view: to_cpu(view, kind=""),
     Fact.PAGEABLE_TO_CPU: lambda view: to_cpu(view, kind="pageable"),
     Fact.REDUCED: _reduced,
     Fact.NO_MATRIX: _no_matrix,
-    Fact.LIBRARY_KERNELS: lambda view: _share(_of_libraries(k := _measured(view), COMPILED), k["dur_ns"]) >= HALF,
-    # Half of the measured time belongs to launches whose grid fills the GPU at least once.
-    Fact.FULL_GRID: lambda view: (
-        _share((p := points(view).drop_duplicates(["rank", "gpu", "launch"]))["waves"] >= 1, p["dur_ns"]) >= HALF
-    ),
+    Fact.LIBRARY_KERNELS: _of_libraries,
+    Fact.FULL_GRID: _full_grid,
     Fact.FULL_OCCUPANCY: lambda view: _occupied(view, "achieved_occupancy_frac"),
-    # What limits the occupancy of half of the measured time.
-    Fact.SHARED_MEMORY_LIMITS: lambda view: _occupancy_limits(view, re.compile("shared memory")),
-    Fact.REGISTERS_LIMIT: lambda view: _occupancy_limits(view, re.compile("registers")),
-    Fact.REGISTERS_FREE: lambda view: _occupancy_limits(view, re.compile("^(?!.*registers)")),
+    Fact.SHARED_MEMORY_LIMITS: lambda view: _occupancy_limits(view, "shared memory"),
+    Fact.REGISTERS_LIMIT: lambda view: _occupancy_limits(view, "registers"),
+    Fact.REGISTERS_FREE: lambda view: _occupancy_limits(view, "^(?!.*registers)"),
     Fact.REGISTERS_FULL: _registers_full,
-    Fact.FEW_LANES: lambda view: (
-        _share((k := _measured(view))["block_threads"].le(FEW_THREADS).fillna(False), k["dur_ns"]) >= TENTH
-    ),
-    Fact.DRAM_LIMITS: lambda view: (
-        len(view.launches) > 0 and _share((limits := limited(view))["limit"].eq("dram"), limits["dur_ns"]) >= HALF
-    ),
+    Fact.FEW_LANES: _few_lanes,
+    Fact.DRAM_LIMITS: _dram_limits,
     Fact.TENSOR_CORES: has_tensor_cores,
-    Fact.MATRIX: lambda view: _of_families(view, MATRIX_FAMILIES),
-    Fact.ELEMENTWISE: lambda view: _of_families(view, ELEMENTWISE),
+    Fact.MATRIX: lambda view: _computes(view, MATRIX_FAMILIES),
+    Fact.ELEMENTWISE: lambda view: _computes(view, ELEMENTWISE),
     Fact.OPENACC: lambda view: _compiled_by(view, OPENACC),
     Fact.OPENMP: lambda view: _compiled_by(view, OPENMP),
-    Fact.CPU_PATHS: lambda view: len(view.run.calltree) > 0 and bool(host_metric(view.run.call_metrics)),
-    Fact.AMD: lambda view: is_amd(view),
-    Fact.OCCUPIED: lambda view: _occupied(view, "theoretical_occupancy_frac"),
-    Fact.FEW_BLOCKS_OF_LIBRARY: lambda view: (
-        (f := few(view)) is not None and library_of(f.longest) in (*COMPILED, "PyTorch")
+    Fact.CPU_PATHS: lambda view: bool(
+        len(view.run.calltree) and host_metric(view.run.call_metrics)
     ),
-    Fact.GRAPHS: lambda view: _share((k := cut(view.kernels, view.window))["in_graph"], k["dur_ns"]) >= HALF,
-    Fact.PYTHON: lambda view: PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view),
-    Fact.PYTORCH: _pytorch,
-    Fact.FUSED_ATTENTION: lambda view: bool(cut(view.kernels, view.window)["family"].eq("attention").any()),
+    Fact.AMD: is_amd,
+    Fact.OCCUPIED: lambda view: _occupied(view, "theoretical_occupancy_frac"),
+    Fact.FEW_BLOCKS_OF_LIBRARY: _few_blocks_of_library,
+    Fact.GRAPHS: _in_graphs,
+    Fact.PYTHON: lambda view: (
+        PYTHON in view.run.calltree["module"].cat.categories or is_pytorch(view)
+    ),
+    Fact.PYTORCH: is_pytorch,
+    Fact.FUSED_ATTENTION: lambda view: bool(
+        cut(view.kernels, view.window)["family"].eq("attention").any()
+    ),
     Fact.OPTIMIZER: lambda view: bool(where(view.framework.ranges["name"], OPTIMIZER.match).any()),
     Fact.OPTIMIZER_LOOP: _optimizer_loop,
-    Fact.FUSED_OPTIMIZER: lambda view: bool(where(view.framework.kernels["full_name"], FUSED_OPTIMIZER.search).any()),
+    Fact.FUSED_OPTIMIZER: lambda view: _any(view.framework.kernels["full_name"], FUSED_OPTIMIZER),
     Fact.UNFUSED_ATTENTION: lambda view: bool(unfused(view.framework).any()),
     Fact.UNCAPTURABLE: lambda view: bool(uncapturable(view)),
-    Fact.CONVERSIONS: lambda view: bool(where(view.framework.kernels["full_name"], CONVERSION.search).any()),
+    Fact.CONVERSIONS: lambda view: _any(view.framework.kernels["full_name"], CONVERSION),
     Fact.INFERENCE: _inference,
-    # Autograd checks each gradient: there are half as many checks as nodes of the backward pass, or more.
-    Fact.ANOMALY: lambda view: bool(
-        (names := view.framework.ops["name"].astype("string")).eq("aten::isnan").sum()
-        > HALF * names.str.startswith(ENGINE).sum()
-        > 0
-    ),
-    # What torch.compile does, or did before: its phases, its calls and the kernels of its compiler.
-    Fact.COMPILED: lambda view: any(
-        where(table[column], COMPILED_CODE.search).any()
-        for table, column in ((view.framework.ops, "name"), (view.framework.kernels, "full_name"))
-    ),
+    Fact.ANOMALY: _anomaly,
+    Fact.COMPILED: _compiled,
     Fact.FLOAT64: lambda view: bool(formats(view)["format"].head(1).eq("fp64").any()),
     Fact.FLOAT32_PRODUCTS: lambda view: _without_tf32(view, "gemm"),
     Fact.FLOAT32_CONVOLUTIONS: lambda view: _without_tf32(view, "convolution"),
     Fact.BEFORE_AMPERE: lambda view: capability(view) < AMPERE,
-    Fact.BEFORE_VOLTA: lambda view: capability(view) < VOLTA,
     Fact.VOLTA: lambda view: VOLTA <= capability(view) < AMPERE,
     Fact.SORTS: lambda view: _takes(view, "aten::(?:arg|m)?sort"),
     Fact.REPEATS: lambda view: _takes(view, "aten::repeat_interleave"),
     Fact.CONCATENATES: lambda view: _takes(view, "aten::cat"),
     Fact.EMBEDDING_GRADIENT: lambda view: _takes(view, "aten::embedding(?:_dense)?_backward"),
     Fact.ONE_HOT: lambda view: "aten::one_hot" in set(view.framework.ops["name"]),
-    Fact.ONE_GPU: lambda view: view.run.kernels.groupby(["rank", "gpu"]).ngroups == 1 and view.run.collectives.empty,
+    Fact.ONE_GPU: _one_gpu,
     Fact.CALL_PATHS: lambda view: len(view.run.calltree) > 0,
-    # NCCL found the network cards behind a host bridge or another processor.
-    Fact.FAR_CARD: lambda view: bool(
-        (x := view.run.links)["path"].isin(["PHB", "NODE", "SYS"])[where(x["transport"], NETWORK.match)].any()
-    ),
+    Fact.FAR_CARD: _far_card,
     Fact.BETWEEN_NODES: is_between_nodes,
     Fact.LINKS: lambda view: bool(view.run.links["transport"].notna().any()),
     Fact.MPI_SET_UP: lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
-    Fact.MPI: lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,
+    Fact.MPI: _mostly_mpi,
     Fact.MPI_WAITS: lambda view: _of_mpi(view, "mpi_(?:wait|test)"),
     Fact.COUNTERS: lambda view: len(view.launches) > 0,
     Fact.STALLS: lambda view: len(view.stalls) > 0,
@@ -265,9 +345,8 @@ FACTS: dict[Fact, Callable[[Selection], bool]] = {
     Fact.OPERATORS: lambda view: len(view.framework.ops) > 0,
     Fact.RANGES: lambda view: len(view.ranges) > 0,
     Fact.STACKS: lambda view: len(view.stacks) > 0,
-    Fact.LOOP: lambda view: len(found := phases(view)) > 0 and bool(found["phase"].eq("loop").any()),
+    Fact.LOOP: _loop,
     Fact.TWO_LENGTHS: lambda view: of_long_steps(view, "memory"),
-    Fact.WINDOWS: lambda view: is_on(view, "windows"),
     Fact.DATALOADER: loads_by_workers,
     Fact.BACKWARD: goes_backward,
     Fact.GATHERS: lambda view: communicates_by(view) == "gather",
@@ -300,76 +379,3 @@ def is_true(view: Selection, condition: Condition) -> bool:
     """Tell whether a run shows what must hold, and nothing of what must not."""
     is_shown = all(holds(view, fact=fact) for fact in condition.holding)
     return is_shown and not any(holds(view, fact=fact) for fact in condition.absent)
-
-
-def commands(view: Selection, text: str) -> str:
-    """Return a text with the commands for this run in the place of {nsys}, {ncu}, {torch} and {callers}.
-
-    A run on AMD's GPUs gets what records those. {torch} becomes what records the lines of a program: PyTorch's profiler
-    if the run is of PyTorch, or shows no kernel that says so; else call stacks. {callers} adds these to the former.
-    """
-    if "{" not in text:
-        return text
-    amd = is_amd(view)
-    nsys = _nsys(view) if not amd else "rocprofv3 --sys-trace -- PROGRAM"
-    ncu = _ncu(view) if not amd else "hpcrun -e gpu=rocm,pc PROGRAM"
-    options = "--sample=process-tree --cudabacktrace=all PROGRAM"
-    stacks = nsys.replace("PROGRAM", options) if not amd else "hpcrun -e CPUTIME -e gpu=rocm PROGRAM"
-    torch = "perfkit record torch" if holds(view, fact=Fact.PYTORCH) or view.all_kernels.empty else stacks
-    callers = torch if torch == stacks else f"{torch}; or record call stacks and system calls: {stacks}"
-    for place, command in {"{nsys}": nsys, "{ncu}": ncu, "{torch}": torch, "{callers}": callers}.items():
-        text = text.replace(place, command)
-    return text
-
-
-@kept
-def is_amd(view: Selection) -> bool:
-    """Tell whether the run's GPUs are AMD's, by their names or the calls of HIP."""
-    of_gpu = view.devices["name"].astype("string").str.contains(r"\bAMD\b|Instinct|\bgfx\d|Radeon", regex=True)
-    calls = view.run.api_calls["name"].cat.categories
-    libraries = view.run.calltree["module"].cat.categories
-    hip = any(str(name).startswith("hip") for name in calls) or any("libamdhip" in str(name) for name in libraries)
-    return bool(of_gpu.any()) or hip
-
-
-def _out(view: Selection) -> str:
-    """Return the option that names the file to write; each of several ranks gets a file of its own."""
-    ranks = {*view.all_kernels["rank"].unique(), *view.launches["rank"].unique()}
-    return " -o report.%q{RANK}" if len(ranks) > 1 else " -o report"
-
-
-def _nsys(view: Selection) -> str:
-    graphs = " --cuda-graph-trace=node" if cut(view.kernels, view.window)["in_graph"].any() else ""
-    system = "" if is_on(view, "windows") else ",osrt"  # Nsight Systems traces no calls of Windows
-    return f"nsys profile --trace=cuda,nvtx{system} --gpu-metrics-devices=all{graphs}{_out(view)} PROGRAM"
-
-
-@kept
-def _ncu(view: Selection) -> str:
-    """Return the command that measures the longest kernels of the timeline, past the warm-up where steps are known.
-
-    Kernels of collectives are left out: ncu repeats a kernel of one rank, and it then waits for the others for ever.
-    """
-    kernels = cut(view.kernels[["family", "full_name", "start_ns", "dur_ns"]], view.window)
-    kernels = kernels.loc[kernels["family"] != "communication", ["full_name", "dur_ns"]]
-    by_name = kernels.groupby("full_name", observed=True)["dur_ns"].sum().nlargest(4 * LONGEST)
-    functions = list(dict.fromkeys(base(str(name)) for name in by_name.index))
-    functions = [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]
-    if not functions:
-        return f"ncu --set full --launch-count 50{_out(view)} PROGRAM"
-    quote = '"' if is_on(view, "windows") else "'"
-    chosen = f"--kernel-name {quote}regex:^({'|'.join(functions)})${quote}"
-    skipped = _before_steady(view, functions)
-    skip = f" --launch-skip {skipped}" if skipped else ""
-    return f"ncu --set full {chosen}{skip} --launch-count 50{_out(view)} PROGRAM"
-
-
-def _before_steady(view: Selection, functions: list[str]) -> int:
-    """Return how often these kernels ran on the first rank before its first steady step; 0 where no step is known."""
-    steady = steps.steady(detected(view))
-    if steady.empty:
-        return 0
-    first = steady.sort_values("start_ns", kind="stable").iloc[0]
-    kernels = view.run.kernels
-    early = kernels["rank"].eq(first["rank"]) & (kernels["start_ns"] < first["start_ns"])
-    return int(np.count_nonzero(where(kernels.loc[early, "full_name"], lambda name: base(name) in functions)))

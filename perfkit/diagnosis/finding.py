@@ -38,9 +38,9 @@ COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
 class Figure:
     """A number that can be believed: its value with unit, what it means and where it was taken from.
 
-    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count, 1/s and 1/h (a price). `doubt`
-    says why the number cannot be relied upon, where the recording itself contradicts what it rests on; such a number
-    is marked.
+    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count, 1/s and 1/h (a
+    price). `doubt` says why the number cannot be relied upon, where the recording itself
+    contradicts what it rests on; such a number is marked.
     """
 
     id: str
@@ -81,9 +81,10 @@ class Figure:
 class Gain:
     """A range for the speed-up if a finding is mended, and why it is no narrower.
 
-    `share` is the fraction of the run's time that disappears at most; None where the gain is not one of the run.
-    `whole` is what gets faster. `high` is at most 1 / (1 - share), but where other lines of the ledger get shorter too:
-    `beyond` names them, by the cause of idle time or by the kind of line.
+    `share` is the fraction of the run's time that disappears at most; None where the gain is not
+    one of the run. `whole` is what gets faster. `high` is at most 1 / (1 - share), but where other
+    lines of the ledger get shorter too: `beyond` names them, by the cause of idle time or by the
+    kind of line.
     """
 
     low: float
@@ -101,14 +102,18 @@ class Gain:
     @property
     def likely(self) -> str:
         """The speed-up that a replay of the run predicts, "not known" where nothing was replayed."""
-        return f"{_factor(self.low)}x" if self.low >= LEAST else "not known" if self.high >= LEAST else self.best
+        if self.low >= LEAST:
+            return f"{_factor(self.low)}x"
+        return "not known" if self.high >= LEAST else self.best
 
     @property
     def best(self) -> str:
         """The speed-up in the best case."""
         if not self.is_known:
             return "not known"
-        return f"{_factor(self.high)}x" if self.high >= LEAST else "below 1 %" if self.high > 1 else "none"
+        if self.high >= LEAST:
+            return f"{_factor(self.high)}x"
+        return "below 1 %" if self.high > 1 else "none"
 
     @property
     def text(self) -> str:
@@ -160,13 +165,13 @@ class Objection(Enum):
 class Finding:
     """Something that costs time, the figures that show it, what mending it can gain, and what to do.
 
-    `confidence` says how well the evidence supports it, `against` what speaks against it, in words, `next` what to
-    measure next, `threshold` from which value on it is told, with the source of that, and `place` where in the program,
-    in words, empty where that is not known. `seen_at` are start and duration (ns) of its longest moment, if it has any.
-    `owner` is who kept the GPU idle, a function or a call, where the recording names it, and `because` the end of the
-    sentence "The GPU was idle because", where the finding knows more than its rule.
-    `objections` are the kinds of what stands in `against`. `is_mean`: the title gives a mean over all GPUs as if of
-    one.
+    `confidence` says how well the evidence supports it, `against` what speaks against it, in words,
+    `next` what to measure next, `threshold` from which value on it is told, with the source of
+    that, and `place` where in the program, in words, empty where that is not known. `seen_at` are
+    start and duration (ns) of its longest moment, if it has any. `owner` is who kept the GPU idle,
+    a function or a call, where the recording names it, and `because` the end of the sentence "The
+    GPU was idle because", where the finding knows more than its rule. `objections` are the kinds of
+    what stands in `against`. `is_mean`: the title gives a mean over all GPUs as if of one.
     """
 
     rule: str
@@ -214,7 +219,8 @@ class _Answer:
     """What was worked out, once it was; whoever works it out holds the lock."""
 
     def __init__(self) -> None:
-        self.lock, self.is_there = RLock(), False
+        self.lock = RLock()
+        self.is_there = False
         self.made: Any = None
 
 
@@ -223,11 +229,16 @@ _KEPT: WeakKeyDictionary[Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDic
 
 def _factor(value: float) -> str:
     """Return a speed-up with one decimal, two where that would say nothing."""
-    return number(value) if value >= 10 else f"{value:.2f}" if LEAST <= value < 1.1 else f"{value:.1f}"
+    if value >= 10:
+        return number(value)
+    return f"{value:.2f}" if LEAST <= value < 1.1 else f"{value:.1f}"
 
 
 def removing(share: float, reason: str) -> Gain:
-    """Return the gain of removing up to this share of the run's time (Amdahl), 2.0x for a half; at least nothing."""
+    """Return the gain of removing up to this share of the run's time (Amdahl), 2.0x for a half.
+
+    At least nothing.
+    """
     high = speedup_bounds([min(share, 1.0)], [1.0]).high
     return explained(Gain(1.0, high, reason, share))
 
@@ -239,8 +250,13 @@ def explained(gain: Gain) -> Gain:
 
 
 def severity(share: float) -> str:
-    """Return how much a share of the time matters: a tenth is worth a look, three tenths are severe (conventions)."""
-    return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
+    """Return how much a share of the time matters.
+
+    A tenth is worth a look, three tenths are severe (conventions).
+    """
+    if share >= 0.3:
+        return "high"
+    return "medium" if share >= 0.1 else "low"
 
 
 def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
@@ -269,8 +285,8 @@ def finite(value: Any) -> Any:
 def kept(made: F) -> F:
     """Return a function of a selection that works out its answer once for each selection and its other arguments.
 
-    Of two threads that ask, the second waits for the first. The answer is shared: callers change nothing in it. A
-    selection never changes; a new one is asked anew.
+    Of two threads that ask, the second waits for the first. The answer is shared: callers change
+    nothing in it. A selection never changes; a new one is asked anew.
     """
 
     @wraps(made)
@@ -278,7 +294,8 @@ def kept(made: F) -> F:
         answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
         with answer.lock:
             if not answer.is_there:
-                answer.made, answer.is_there = made(view, **options), True
+                answer.made = made(view, **options)
+                answer.is_there = True
         return answer.made
 
     return cast(F, once)

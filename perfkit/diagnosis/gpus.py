@@ -1,16 +1,18 @@
 """Rules that compare the GPUs of a run: one is slower, has more work, comes late to collectives, or does nothing.
 
-A GPU here is one of a rank: four processes in one file with a GPU each are compared as four files of a rank each. GPUs
-are compared over the time in which all of them were recorded. A GPU that is busy for under a tenth of the time of the
-busiest one of its rank is unused: only its own rule tells of it. A GPU that the recording lists and on which
-nothing ran is never used, if the ranks do not communicate: else another rank, which was not recorded, may use it.
+A GPU here is one of a rank: four processes in one file with a GPU each are compared as four files
+of a rank each. GPUs are compared over the time in which all of them were recorded. A GPU that is
+busy for under a tenth of the time of the busiest one of its rank is unused: only its own rule tells
+of it. A GPU that the recording lists and on which nothing ran is never used, if the ranks do not
+communicate: else another rank, which was not recorded, may use it.
 
-A GPU is slower where the same kernels (name, grid and block) last at least a tenth longer there than on the others, and
-these kernels are half of its computing time. Otherwise a longer computing time is more work. The k-th communication
-kernel of a name is the same collective on all GPUs, if each GPU has as many of each name. Its shortest duration is the
-transfer, and the rest is waiting. If the numbers differ a little, the totals of the GPUs are compared instead. What
-neither a slow GPU, nor uneven work, nor a checkpoint explains of this waiting is told of the GPU that waits least: it
-comes late. All thresholds are conventions.
+A GPU is slower where the same kernels (name, grid and block) last at least a tenth longer there
+than on the others, and these kernels are half of its computing time. Otherwise a longer computing
+time is more work. The k-th communication kernel of a name is the same collective on all GPUs, if
+each GPU has as many of each name. Its shortest duration is the transfer, and the rest is waiting.
+If the numbers differ a little, the totals of the GPUs are compared instead. What neither a slow
+GPU, nor uneven work, nor a checkpoint explains of this waiting is told of the GPU that waits least:
+it comes late. All thresholds are conventions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,31 +21,56 @@ from typing import NamedTuple
 import pandas as pd
 
 from perfkit.analysis import communication, timeline
+from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.rules.collectives import GPU_NEVER_USED, GPU_UNUSED, LATE_GPU, LATE_IN_TURN, RANKS, SLOW_GPU
+from perfkit.diagnosis.idle_time import CAUSES
+from perfkit.diagnosis.rules.collectives import (
+    GPU_NEVER_USED,
+    GPU_UNUSED,
+    LATE_GPU,
+    LATE_IN_TURN,
+    RANKS,
+    SLOW_GPU,
+)
 from perfkit.diagnosis.rules.rule import tell
-from perfkit.diagnosis.system import CAUSES
-from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_of_gpus, named, span_ns, unrecorded
+from perfkit.diagnosis.timeline import (
+    breakdown,
+    busy,
+    idle_gaps,
+    idle_of_gpus,
+    named,
+    span_ns,
+    unrecorded,
+)
 from perfkit.format import number, percent, printable, several
 from perfkit.selection import Selection
 
 GPU = ["rank", "gpu"]
 SAME_KERNEL = ["full_name", "grid_blocks", "block_threads"]
-NOTABLE, HALF = 0.1, 0.5
+NOTABLE = 0.1
+HALF = 0.5
 UNUSED = 0.1  # of the busy time of the busiest GPU
 SLOWER = 0.1  # by how much the same kernels last longer
 SAME_COUNT = 0.02  # by how much the numbers of communication kernels may differ, because a window cuts some off
-# Of the waiting for the GPU that causes most of it; collectives, and GPUs that are named (conventions).
-MOST_IN_TURN, FEWEST_MET, SHOWN = 0.6, 10, 4
-WAITING = ("other", "kernel_wait")  # causes of idle time under which a wait for another GPU is counted
+# Of the waiting for the GPU that causes most of it; collectives, and GPUs that are named
+# (conventions).
+MOST_IN_TURN = 0.6
+FEWEST_MET = 10
+SHOWN = 4
+# Causes of idle time under which a wait for another GPU is counted.
+WAITING = (
+    "other",
+    "kernel_wait",
+)
 
 
 class Slow(NamedTuple):
     """The GPU that computes longest, where its kernels last longer than the same kernels elsewhere.
 
-    `ratio` is against the median of the other GPUs. `lost_ns` is what the fastest of them would save, out of `span_ns`.
+    `ratio` is against the median of the other GPUs. `lost_ns` is what the fastest of them would
+    save, out of `span_ns`.
     """
 
     name: str
@@ -59,9 +86,9 @@ class Slow(NamedTuple):
 class Spread(NamedTuple):
     """How long GPUs wait in communication that nothing hides.
 
-    `mean_frac` is the share of the span of all GPUs. `most_frac` is what one GPU communicates above the GPU (`rank`,
-    `gpu`) that does so least, over the span of that one GPU, where it is largest. `first_frac` is the part of
-    `most_frac` that lies in the first communication kernel.
+    `mean_frac` is the share of the span of all GPUs. `most_frac` is what one GPU communicates above
+    the GPU (`rank`, `gpu`) that does so least, over the span of that one GPU, where it is largest.
+    `first_frac` is the part of `most_frac` that lies in the first communication kernel.
     """
 
     mean_frac: float
@@ -75,8 +102,8 @@ class Spread(NamedTuple):
 def unused(view: Selection) -> pd.DataFrame:
     """Return `timeline.busy` of the GPUs that are hardly busy beside another one of their rank, over one window.
 
-    Added are `most_ns`, the busy time of the busiest of them, and `count`, how many GPUs the rank uses. A GPU that
-    another rank keeps busy is not unused.
+    Added are `most_ns`, the busy time of the busiest of them, and `count`, how many GPUs the rank
+    uses. A GPU that another rank keeps busy is not unused.
     """
     found = busy(view)
     of_rank = found.groupby("rank")["device_busy_ns"]
@@ -103,7 +130,10 @@ def _used(view: Selection, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def common_window(view: Selection) -> Window | None:
-    """Return the window, else the time in which all used GPUs were recorded; None if none, or no common clock."""
+    """Return the window, else the time in which all used GPUs were recorded.
+
+    None if none, or no common clock.
+    """
     if not view.run.is_on_one_clock:
         return None
     if view.window is not None:
@@ -112,7 +142,8 @@ def common_window(view: Selection) -> Window | None:
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), None, own=True)
     found = _used(view, index.assign(first=start, last=end))
-    first, last = found["first"].max(), found["last"].min()
+    first = found["first"].max()
+    last = found["last"].min()
     return (int(first), int(last)) if first < last else None
 
 
@@ -129,23 +160,34 @@ def figures(view: Selection) -> Iterator[Figure]:
             "all ranks recorded"
         )
         value = float(row["imbalance_frac"])
-        yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "communication.imbalance")
+        yield Figure(
+            "rank_imbalance_frac",
+            "Imbalance of ranks",
+            value,
+            "1",
+            definition,
+            "communication.imbalance",
+        )
 
 
 @kept
 def excess(view: Selection) -> float:
-    """Return what the GPU that computes longest does above the mean, as a share of the time; 0 where all are even."""
+    """Return what the GPU that computes longest does above the mean, as a share of the time.
+
+    0 where all are even.
+    """
     view = view.framework
     found = pd.DataFrame() if unrecorded(view) else compared(view)
     if len(found) < 2:
         return 0.0
-    longest, mean = _longest(found), found["computation_ns"].mean()
+    longest = _longest(found)
+    mean = found["computation_ns"].mean()
     above = float(longest["computation_ns"] - mean)
     return above / float(longest["span_ns"]) if above >= NOTABLE * mean else 0.0
 
 
 def _longest(found: pd.DataFrame) -> pd.Series:
-    return found.iloc[int(found["computation_ns"].to_numpy().argmax())]
+    return largest(found, "computation_ns")
 
 
 @kept
@@ -166,46 +208,76 @@ def slow(view: Selection) -> Slow | None:
     mine = by.xs((of["rank"], of["gpu"]), level=GPU)
     others = mean.drop(columns=[(of["rank"], of["gpu"])]).loc[mine.index].dropna(how="all")
     mine = mine.loc[others.index]
-    usual, least = ((of_others * mine["count"]).sum() for of_others in (others.median(axis=1), others.min(axis=1)))
+    usual, least = (
+        (of_others * mine["count"]).sum()
+        for of_others in (others.median(axis=1), others.min(axis=1))
+    )
     total = float(mine["sum"].sum())
     if not usual or total < HALF * of["computation_ns"] or total < (1 + SLOWER) * usual:
         return None
     longest = mine.take((-mine["sum"].to_numpy()).argsort(kind="stable")[:10])
     ratios = longest["sum"] / longest["count"] / others.loc[longest.index].median(axis=1)
-    name = named(int(of["rank"]), int(of["gpu"]), found["rank"].nunique())
-    inside, span = min(1.0, float(total / of["computation_ns"])), int(of["span_ns"])
+    name = named(of, found)
+    inside = min(1.0, float(total / of["computation_ns"]))
+    span = int(of["span_ns"])
     lost = min(total - least, of["computation_ns"] - found["computation_ns"].min())
     first = str(longest.index[0][0])
-    return Slow(name, float(total / usual), float(ratios.min()), float(ratios.max()), inside, float(lost), span, first)
+    return Slow(
+        name,
+        float(total / usual),
+        float(ratios.min()),
+        float(ratios.max()),
+        inside,
+        float(lost),
+        span,
+        first,
+    )
 
 
 @kept
 def spread(view: Selection) -> Spread | None:
-    """Return how long GPUs wait in communication for the one that waits least; None where they do not communicate."""
+    """Return how long GPUs wait in communication for the one that waits least.
+
+    None where they do not communicate.
+    """
     inside = cut(view.kernels, view.window)
     of_gpu = inside.loc[inside["family"] == "communication", [*GPU, "dur_ns"]].groupby(GPU)
     counts = of_gpu.size()
-    if len(counts) < 2 or unrecorded(view) or counts.max() - counts.min() > SAME_COUNT * counts.max():
+    if (
+        len(counts) < 2
+        or unrecorded(view)
+        or counts.max() - counts.min() > SAME_COUNT * counts.max()
+    ):
         return None
     parts = breakdown(view).merge(counts.rename("count").reset_index(), on=GPU)
     alone = parts["exposed_communication_ns"]
     above = alone - alone.min()
     waited = above
     if (waits := _waits(view)) is not None:
-        of_waits = timeline.breakdown(waits, view.copies, window=view.measured, others=view.other_kernels)
+        of_waits = timeline.breakdown(
+            waits, view.copies, window=view.measured, others=view.other_kernels
+        )
         waited = of_waits["exposed_communication_ns"]
-    least, most = (parts.iloc[int(at)] for at in (alone.to_numpy().argmin(), (above / parts["span_ns"]).argmax()))
+    least, most = (
+        parts.iloc[int(at)]
+        for at in (alone.to_numpy().argmin(), (above / parts["span_ns"]).argmax())
+    )
     first = of_gpu["dur_ns"].first()
     longer = int(first[(most["rank"], most["gpu"])]) - int(first[(least["rank"], least["gpu"])])
     widest = most["exposed_communication_ns"] - least["exposed_communication_ns"]
     part = min(max(float(longer / widest), 0.0), 1.0) if widest else 0.0
-    mean, share = float(waited.sum() / span_ns(view)), float(widest / most["span_ns"])
+    mean = float(waited.sum() / span_ns(view))
+    share = float(widest / most["span_ns"])
     return Spread(mean, share, part, int(least["rank"]), int(least["gpu"]))
 
 
 def _waits(view: Selection) -> pd.DataFrame | None:
-    """Return the kernels, each collective only as long as its waiting; None if GPUs have different ones."""
-    kernels, communicates = view.kernels, view.kernels["family"].eq("communication")
+    """Return the kernels, each collective only as long as its waiting.
+
+    None if GPUs have different ones.
+    """
+    kernels = view.kernels
+    communicates = view.kernels["family"].eq("communication")
     each = kernels.loc[communicates, [*GPU, "full_name", "dur_ns"]]
     of_gpu = each.groupby([*GPU, "full_name"], observed=True)
     of_name = of_gpu.size().groupby(level="full_name", observed=True)
@@ -255,44 +327,81 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 def _slow(found: Slow) -> Finding:
     share = found.lost_ns / found.span_ns
-    definition = "ratio of its kernels' time to the median of the same kernels (name, grid, block) on the other GPUs"
-    longer = Figure("slow_gpu_ratio", "Same kernels, slowest GPU", found.ratio, "1", definition, "KERNELS")
-    definition = "share of the slowest GPU's span: extra time of its kernels over the same kernels on the fastest GPU"
-    lost = Figure("slow_gpu_lost_frac", "Lost on the slowest GPU", share, "1", definition, "KERNELS")
+    longer = Figure(
+        "slow_gpu_ratio",
+        "Same kernels, slowest GPU",
+        found.ratio,
+        "1",
+        (
+            "ratio of its kernels' time to the median of the same kernels (name, grid, block) on the "
+            "other GPUs"
+        ),
+        "KERNELS",
+    )
+    lost = Figure(
+        "slow_gpu_lost_frac",
+        "Lost on the slowest GPU",
+        share,
+        "1",
+        (
+            "share of the slowest GPU's span: extra time of its kernels over the same kernels on the "
+            "fastest GPU"
+        ),
+        "KERNELS",
+    )
     text = (
         f"Kernels with the same name, grid and block take {number(found.ratio)} times as long on {found.name} as on "
         f"the other GPUs. These kernels are {percent(found.share_frac)} of its computing time; the longest ones take "
         f"{number(found.least_ratio)} to {number(found.most_ratio)} times as long. The longest is "
         f"“{printable(found.longest, 60)}”. In collectives, all GPUs wait for the slowest."
     )
-    title = f"{found.name} is slower than the others: the same kernels last {number(found.ratio)} times as long"
-    gain = removing(share, "best case: all GPUs take the time of the fastest, if they wait for each other")
+    title = (
+        f"{found.name} is slower than the others: the same kernels last {number(found.ratio)} times "
+        "as long"
+    )
+    gain = removing(
+        share, "best case: all GPUs take the time of the fastest, if they wait for each other"
+    )
     return tell(SLOW_GPU, title, severity(share), text, (longer, lost), gain)
 
 
 def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Finding:
     found = compared(view.framework)
-    of, ranks = _longest(found), found["rank"].nunique()
+    of = _longest(found)
+    ranks = found["rank"].nunique()
     value = float(of["computation_ns"] / found["computation_ns"].mean() - 1)
     uneven = known.get("rank_imbalance_frac")
     whose = "rank"
     if uneven is None or len(found) > ranks:
         whose = "GPU"
-        of_gpu = named(int(of["rank"]), int(of["gpu"]), ranks)
-        definition = (
-            f"excess of the longest computing time ({of_gpu}) over the average, in the time that all GPUs recorded"
+        of_gpu = named(of, found)
+        uneven = Figure(
+            "gpu_imbalance_frac",
+            "Imbalance of GPUs",
+            value,
+            "1",
+            (
+                f"excess of the longest computing time ({of_gpu}) over the average, in the time that "
+                "all GPUs recorded"
+            ),
+            "timeline.breakdown",
         )
-        uneven = Figure("gpu_imbalance_frac", "Imbalance of GPUs", value, "1", definition, "timeline.breakdown")
     title = f"The slowest {whose} computes {percent(value)} longer than the average"
     text = f"{uneven.label}: {uneven.definition}. All {whose}s wait for the slowest in collectives."
-    gain = removing(share, f"best case: all {whose}s take the average time, if they wait for each other")
+    gain = removing(
+        share, f"best case: all {whose}s take the average time, if they wait for each other"
+    )
     return tell(RANKS, title, severity(share), text, (uneven,), gain)
 
 
 def _late(view: Selection) -> Iterator[Finding]:
     """One GPU comes last to the collectives, though it computes no longer than the others."""
     found = spread(view)
-    if found is None or found.mean_frac - excess(view) - launching.waiting(view) < NOTABLE or found.most_frac < NOTABLE:
+    if (
+        found is None
+        or found.mean_frac - excess(view) - launching.waiting(view) < NOTABLE
+        or found.most_frac < NOTABLE
+    ):
         return
     parts = breakdown(view)
     idle = (parts["idle_ns"] + parts["exposed_copy_ns"]) / parts["span_ns"]
@@ -300,47 +409,76 @@ def _late(view: Selection) -> Iterator[Finding]:
     more = float(idle[mine].iloc[0] - idle[~mine].min())
     if more < HALF * found.most_frac:  # it is not idle either: what holds it up is not known
         return
-    name = named(found.rank, found.gpu, parts["rank"].nunique())
+    name = named(parts[mine].iloc[0], parts)
     definition = "difference in exposed communication between the GPUs with the most and the least"
-    definition, source = f"share of the span of the GPU with the most: {definition}", "timeline.breakdown"
-    wait = Figure("late_gpu_frac", "Waiting for the late GPU", found.most_frac, "1", definition, source)
-    definition = f"share of the span of {name} during which it runs no kernel"
-    own = Figure("late_gpu_idle_frac", "Late GPU idle", float(idle[mine].iloc[0]), "1", definition, source)
+    definition = f"share of the span of the GPU with the most: {definition}"
+    source = "timeline.breakdown"
+    wait = Figure(
+        "late_gpu_frac", "Waiting for the late GPU", found.most_frac, "1", definition, source
+    )
+    own = Figure(
+        "late_gpu_idle_frac",
+        "Late GPU idle",
+        float(idle[mine].iloc[0]),
+        "1",
+        f"share of the span of {name} during which it runs no kernel",
+        source,
+    )
     text = (
         f"{name} is idle or copies for {own.text} of the time, {percent(more)} more than another GPU. The others meet "
         f"it in the same communication kernels and wait there.{_why(view, found)}"
     )
     title = f"{name} comes late to collectives: another GPU waits for it {wait.text} of the time"
     gain = removing(
-        found.most_frac, "best case: the others never wait for it; worst case: they then wait for something else"
+        found.most_frac,
+        "best case: the others never wait for it; worst case: they then wait for something else",
     )
     yield tell(LATE_GPU, title, severity(found.most_frac), text, (wait, own), gain)
 
 
 def _in_turn(view: Selection) -> Iterator[Finding]:
     """Another GPU comes last to each collective, so that none of them is late on the whole."""
-    found, last = spread(view), latest(view)
+    found = spread(view)
+    last = latest(view)
     if found is None or last.empty or unrecorded(view):
         return
     share = found.mean_frac - excess(view) - launching.waiting(view)
     most = float(last["wait_ns"].max() / last["wait_ns"].sum())
     if share < NOTABLE or most > MOST_IN_TURN or last["count"].sum() < FEWEST_MET:
         return
-    definition = "share of the span of all GPUs: time in communication kernels beyond the shortest of the same"
+    definition = (
+        "share of the span of all GPUs: time in communication kernels beyond the shortest of the "
+        "same"
+    )
     definition += " collective, which nothing hides"
     source = "communication.overlap"
     wait = Figure("in_turn_frac", "Waiting in turn", share, "1", definition, source)
-    definition = "share of this waiting for the GPU that causes most of it"
-    alike = Figure("in_turn_most_frac", "For one GPU", most, "1", definition, source)
-    ranks = view.all_kernels["rank"].nunique()
+    alike = Figure(
+        "in_turn_most_frac",
+        "For one GPU",
+        most,
+        "1",
+        "share of this waiting for the GPU that causes most of it",
+        source,
+    )
     each = [
-        f"{named(int(row['rank']), int(row['gpu']), ranks)} to {int(row['count']):,}"
+        f"{named(row, view.all_kernels)} to {int(row['count']):,}"
         for _, row in last.nlargest(SHOWN, "count").iterrows()
     ]
-    text = f"The GPU that the others wait for changes from collective to collective: of {int(last['count'].sum()):,}, "
-    text += f"{several(each, SHOWN)} came last. No GPU causes more than {alike.text} of the waiting."
-    title = f"GPUs wait for each other in turn {wait.text} of the time: their work is uneven in each step"
-    gain = removing(share, "best case: each GPU gets the same work before each collective, and none waits")
+    text = (
+        "The GPU that the others wait for changes from collective to collective: of "
+        f"{int(last['count'].sum()):,}, "
+    )
+    text += (
+        f"{several(each, SHOWN)} came last. No GPU causes more than {alike.text} of the waiting."
+    )
+    title = (
+        f"GPUs wait for each other in turn {wait.text} of the time: their work is uneven in each "
+        "step"
+    )
+    gain = removing(
+        share, "best case: each GPU gets the same work before each collective, and none waits"
+    )
     yield tell(LATE_IN_TURN, title, severity(share), text, (wait, alike), gain)
 
 
@@ -348,8 +486,8 @@ def _in_turn(view: Selection) -> Iterator[Finding]:
 def latest(view: Selection) -> pd.DataFrame:
     """Return how often each GPU came last to a collective and what the others waited for it: count, wait_ns.
 
-    The shortest of the kernels of one collective belongs to the GPU that came last. Empty where GPUs have different
-    collectives.
+    The shortest of the kernels of one collective belongs to the GPU that came last. Empty where
+    GPUs have different collectives.
     """
     waits = _waits(view)
     if waits is None:
@@ -370,27 +508,48 @@ def _why(view: Selection, found: Spread) -> str:
     if idle_gaps(view) is None or (found.rank, found.gpu) not in idle_of_gpus(view).index:
         return ""
     of_gpu = idle_of_gpus(view).loc[[(found.rank, found.gpu)]].sum()
-    return f" {CAUSES[str(of_gpu.idxmax())]} it idle for the largest part of that." if of_gpu.sum() else ""
+    return (
+        f" {CAUSES[str(of_gpu.idxmax())]} it idle for the largest part of that."
+        if of_gpu.sum()
+        else ""
+    )
 
 
 def _unused(view: Selection) -> Iterator[Finding]:
     found = unused(view)
     if found.empty:
         return
-    ranks, of = view.all_kernels["rank"].nunique(), found.iloc[int(found["most_ns"].to_numpy().argmax())]
+    of = largest(found, "most_ns")
     if of["most_ns"] < HALF * of["span_ns"]:
         return
-    names = [named(int(rank), int(gpu), ranks) for rank, gpu in found[GPU].itertuples(index=False)]
+    names = [named(row, view.all_kernels) for _, row in found[GPU].iterrows()]
     listed = several(names, 8)
     value = 1 - float(found["device_busy_ns"].sum() / found["span_ns"].sum())
-    total = int(found["span_ns"].sum() + busy(view)["span_ns"].max() * (len(busy(view)) - len(found)))
+    total = int(
+        found["span_ns"].sum() + busy(view)["span_ns"].max() * (len(busy(view)) - len(found))
+    )
     share = float((found["span_ns"] - found["device_busy_ns"]).sum() / total)
-    definition = f"share of the rank's span during which {listed} ran no kernel, copy or memset"
-    figure = Figure("unused_gpu_idle_frac", "Unused GPUs idle", value, "1", definition, "timeline.busy")
+    figure = Figure(
+        "unused_gpu_idle_frac",
+        "Unused GPUs idle",
+        value,
+        "1",
+        f"share of the rank's span during which {listed} ran no kernel, copy or memset",
+        "timeline.busy",
+    )
     most = float(of["most_ns"] / of["span_ns"])
-    definition = "share of the same span during which the busiest GPU ran a kernel, copy or memset"
-    beside = Figure("busiest_gpu_frac", "Busiest GPU", most, "1", definition, "timeline.busy")
-    text = f"{listed} worked for under 10 % of the busiest GPU's time. That GPU works for {beside.text} of the span."
+    beside = Figure(
+        "busiest_gpu_frac",
+        "Busiest GPU",
+        most,
+        "1",
+        "share of the same span during which the busiest GPU ran a kernel, copy or memset",
+        "timeline.busy",
+    )
+    text = (
+        f"{listed} worked for under 10 % of the busiest GPU's time. That GPU works for "
+        f"{beside.text} of the span."
+    )
     verb = "is" if len(names) == 1 else "are"
     title = f"{listed} {verb} idle {figure.text} of the time while another GPU works"
     gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
@@ -399,13 +558,16 @@ def _unused(view: Selection) -> Iterator[Finding]:
 
 @kept
 def never_used(view: Selection) -> tuple[list[int], int]:
-    """Return the GPUs that the machine has and nobody uses, and how many are used; none where GPUs were chosen.
+    """Return the GPUs that the machine has and nobody uses, and how many are used.
 
-    Nothing is known where ranks communicate (others may not have been recorded), or where kernels are of GPUs that are
-    not in the list, since both then number the GPUs differently.
+    None where GPUs were chosen. Nothing is known where ranks communicate (others may not have been
+    recorded), or where kernels are of GPUs that are not in the list, since both then number the
+    GPUs differently.
     """
     listed = {int(gpu) for gpu in view.run.devices["gpu"]}
-    used = {int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()}
+    used = {
+        int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()
+    }
     is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
     if view.gpus or view.ranks or not is_alone or not used <= listed:
         return [], len(used)
@@ -423,8 +585,14 @@ def _never_used(view: Selection) -> Iterator[Finding]:
     if not idle or not used:
         return
     count = len(idle)
-    definition = f"share of the {used + count} GPUs in the recording's list on which nothing ran"
-    share = Figure("never_used_frac", "GPUs never used", count / (used + count), "1", definition, "KERNELS, DEVICES")
+    share = Figure(
+        "never_used_frac",
+        "GPUs never used",
+        count / (used + count),
+        "1",
+        f"share of the {used + count} GPUs in the recording's list on which nothing ran",
+        "KERNELS, DEVICES",
+    )
     listed = several([f"GPU {gpu}" for gpu in idle], 8)
     title = f"{count} of {used + count} GPUs {'is' if count == 1 else 'are'} never used: {listed}"
     text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."

@@ -7,16 +7,19 @@ import pandas as pd
 from perfkit.analysis import owners
 from perfkit.analysis.stacks import functions, shown
 from perfkit.diagnosis import timeline
-from perfkit.diagnosis.timeline import busy
-from perfkit.format import percent, printable
+from perfkit.format import printable
 from perfkit.selection import Selection
 
-MOST, NOTABLE = 0.5, 0.1  # share of the idle time that makes an owner; difference between GPUs worth a word
+MOST = 0.5  # share of the idle time that makes an owner
 OWNED_CAUSES = ("host_code", "system")  # where the owner says more than the cause
-IN_CALL = "Look at this call in step 3, and time the code around it with an NVTX range (nvtxRangePush)"
+IN_CALL = (
+    "Look at this call in step 3, and time the code around it with an NVTX range (nvtxRangePush)"
+)
 IN_SAMPLES = "Open step 3 at these gaps: it shows the functions that the recorded call stacks name"
 IN_PYTHON = "Open step 5 at these gaps: it shows the calls of Python around `{name}`"
-IN_FUNCTION = "Record the lines of `{name}` that take the time: perf record -g PROGRAM, then perf annotate"
+IN_FUNCTION = (
+    "Record the lines of `{name}` that take the time: perf record -g PROGRAM, then perf annotate"
+)
 
 
 class Owner(NamedTuple):
@@ -29,7 +32,10 @@ class Owner(NamedTuple):
 
 
 def owner_of(view: Selection, cause: str) -> Owner:
-    """Return who owns at least half of the idle time with a cause; nobody where the recording does not name one."""
+    """Return who owns at least half of the idle time with a cause.
+
+    Nobody where the recording does not name one.
+    """
     if cause not in (*OWNED_CAUSES, "data_loading"):
         return Owner()
     every = timeline.owned(view)
@@ -52,15 +58,23 @@ def _in_call(view: Selection, every: pd.DataFrame, name: str, caller: str) -> Ow
     """Return the owner that is a call of the operating system, with who asked for it and who ran meanwhile."""
     asked = f", called by `{printable(shown(caller), 80)}`," if caller else ""
     text = f" The CPU spent most of it in `{name}`{asked.rstrip(',')}."
-    named = every[every["owner_kind"].eq("function").to_numpy()].groupby("owner", observed=True)["dur_ns"].sum()
+    named = (
+        every[every["owner_kind"].eq("function").to_numpy()]
+        .groupby("owner", observed=True)["dur_ns"]
+        .sum()
+    )
     text += _samples_in(view, str(named.idxmax())) if len(named) else ""
     gaps = timeline.every_gap(view)
     others = owners.elsewhere(gaps, view.stacks)
     others = others[~others["process"].isin(gaps["process"]).to_numpy()]
     if others["samples"].sum() >= owners.FEWEST:
         sampled = others.groupby("process")["samples"].sum().nlargest(1)
-        process, count = sampled.index[0], int(sampled.iloc[0])
-        text += f" At the same time process {process} ran: {count:,} samples of its threads fall into these gaps."
+        process = sampled.index[0]
+        count = int(sampled.iloc[0])
+        text += (
+            f" At the same time process {process} ran: {count:,} samples of its threads fall into "
+            "these gaps."
+        )
     return Owner(name, f"was in `{name}`{asked}", text, IN_CALL)
 
 
@@ -73,26 +87,21 @@ def _in_function(view: Selection, owner: str, name: str, certain: bool) -> Owner
 
 
 def _samples_in(view: Selection, function: str) -> str:
-    """Say how many samples of the launching thread in all gaps hold a function; nothing where none does."""
+    """Say how many samples of the launching thread in all gaps hold a function.
+
+    Nothing where none does.
+    """
     samples = owners.samples_in(timeline.every_gap(view), view.api_calls, view.stacks)
     counts = functions(samples, view.frames)
     count = int(counts.loc[counts["function"].eq(function).to_numpy(), "inclusive_count"].sum())
     name = printable(shown(function), 80)
-    return f" {count:,} of the {len(samples):,} samples of this thread in all gaps lie in `{name}`." if count else ""
+    return (
+        f" {count:,} of the {len(samples):,} samples of this thread in all gaps lie in `{name}`."
+        if count
+        else ""
+    )
 
 
 def _text(value: object) -> str:
     """Return a text, empty where it is missing."""
     return value if isinstance(value, str) else ""
-
-
-def while_idle(view: Selection, cause: str, owner: Owner, rest: float) -> str:
-    """Return what the CPU did while which GPU was idle, and how long; of several the idlest one, or all alike."""
-    gpus, did = busy(view), f"The CPU {owner.subject} while"
-    if len(gpus) < 2:
-        return f"{did} the GPU was idle {percent(rest)} of the time"
-    (least_of, least), (most_of, most) = timeline.extremes(gpus, timeline.idle_shares(view, cause))
-    if most - least < NOTABLE:
-        reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
-        return f"{did} each of {len(gpus)} GPUs was idle {reach} of the time"
-    return f"{did} {most_of} was idle {percent(most)} of the time ({least_of}: {percent(least)})"

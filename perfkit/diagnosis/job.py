@@ -1,7 +1,8 @@
 """What a run comes to with what the user said of it (`perfkit.job.Job`): throughput, MFU, training time and cost.
 
-A step is the median steady step of the timeline, or that of a training log; the GPUs are `world_size`, or else those
-that were recorded. Sources: PaLM, arXiv 2204.02311, appendix B (`analysis.efficiency`).
+A step is the median steady step of the timeline, or that of a training log; the GPUs are
+`world_size`, or else those that were recorded. Sources: PaLM, arXiv 2204.02311, appendix B
+(`analysis.efficiency`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +23,17 @@ TENTH = 0.1
 
 def figures(view: Selection, known: Mapping[str, Figure], *, peaks: str = "") -> Iterator[Figure]:
     """Yield the figures that follow from the job and the figures `known` of the run."""
-    job, gpus = view.run.job, _gpus(view)
+    job = view.run.job
+    gpus = _gpus(view)
     step = next((id for id in STEPS if id in known), "")
     if step:
         yield from _throughput(job, known[step], STEPS[step])
     mfu = _mfu(view, known, peaks)
     if isinstance(mfu, float):
-        what = f"6 x parameters x tokens per second, as a share of {gpus} x the dense {job.dtype} peak of one GPU"
+        what = (
+            f"6 x parameters x tokens per second, as a share of {gpus} x the dense {job.dtype} peak "
+            "of one GPU"
+        )
         yield Figure("job_mfu_frac", "MFU", mfu, "1", what, f"{STEPS[step]}; efficiency.mfu")
     if job.price_per_gpu_hour:
         yield from _costs(job, gpus, known)
@@ -52,16 +57,26 @@ def _throughput(job: Job, step: Figure, tables: str) -> Iterator[Figure]:
     ):
         if count:
             rate = efficiency.samples_per_s(global_batch=count, step_ns=step.value)
-            yield Figure(id, label, rate, "1/s", f"{label.lower()} of a step per median step time", source)
+            yield Figure(
+                id, label, rate, "1/s", f"{label.lower()} of a step per median step time", source
+            )
     if job.tokens_per_step and job.total_tokens:
         rate = efficiency.samples_per_s(global_batch=job.tokens_per_step, step_ns=step.value)
         value = scaling.training_time(tokens=job.total_tokens, tokens_per_s=rate)
         what = "all tokens of the training divided by tokens per second, without interruptions"
-        yield Figure("job_training_ns", "Training time", value, "ns", what, f"{tables}; scaling.training_time")
+        yield Figure(
+            "job_training_ns",
+            "Training time",
+            value,
+            "ns",
+            what,
+            f"{tables}; scaling.training_time",
+        )
 
 
 def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | str:
-    job, step = view.run.job, next((known[id] for id in STEPS if id in known), None)
+    job = view.run.job
+    step = next((known[id] for id in STEPS if id in known), None)
     needed = {"params": job.parameters, "tokens-per-step": job.tokens_per_step, "dtype": job.dtype}
     lacking = [f"--{name}" for name, value in needed.items() if not value]
     if lacking:
@@ -71,7 +86,9 @@ def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | st
         return "perfkit found no step in the recording, so it does not know the tokens per second"
     try:
         row = efficiency.mfu(
-            tokens_per_s=efficiency.samples_per_s(global_batch=job.tokens_per_step, step_ns=step.value),
+            tokens_per_s=efficiency.samples_per_s(
+                global_batch=job.tokens_per_step, step_ns=step.value
+            ),
             flops_per_token=efficiency.flops_per_token(parameters=job.parameters),
             gpus=_gpus(view),
             peaks=machine(view, peaks=peaks).peaks,
@@ -84,7 +101,10 @@ def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | st
 
 def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]:
     rate = job.price_per_gpu_hour * gpus
-    priced = f"at {job.price_per_gpu_hour:g} per hour of each of {gpus} GPUs, in the currency of the price"
+    priced = (
+        f"at {job.price_per_gpu_hour:g} per hour of each of {gpus} GPUs, in the currency of the "
+        "price"
+    )
     id = next((id for id in IDLE if id in known), "")
     tables = IDLE.get(id, "DEVICES")
     if id:
@@ -92,4 +112,6 @@ def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]
         what = f"cost of the GPUs' idle time: idle share x price of all GPUs, {priced}"
         yield Figure("job_idle_cost_per_h", "Cost of idle time", rate * idle, "1/h", what, tables)
     what = f"10 % of the price of all GPUs, {priced}"
-    yield Figure("job_tenth_cost_per_h", "Cost of 10 % of the GPUs' time", TENTH * rate, "1/h", what, tables)
+    yield Figure(
+        "job_tenth_cost_per_h", "Cost of 10 % of the GPUs' time", TENTH * rate, "1/h", what, tables
+    )

@@ -1,12 +1,14 @@
 """Rules about launches too small for the GPU and waits that drain it, and about checkpoints.
 
-Half of the launches short, under 10 µs, about what launching one costs (5 to 10 µs), makes launches small; gaps from
-1 ms on are no longer the cost of launching the next operation, nor is 50 µs of host code in a gap (conventions).
-`launch_causes` says how much of each cause of idle time these rules tell of: that is no second finding.
+Half of the launches short, under 10 µs, about what launching one costs (5 to 10 µs), makes launches
+small; gaps from 1 ms on are no longer the cost of launching the next operation, nor is 50 µs of
+host code in a gap (conventions). `launch_causes` says how much of each cause of idle time these
+rules tell of: that is no second finding.
 
-Checkpoints should take less than a twentieth of the time (convention). A state is saved fast enough at 2.33 GB/s, the
-guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle time, copies of the state, and collectives
-of other ranks that last until the rank that saves comes back.
+Checkpoints should take less than a twentieth of the time (convention). A state is saved fast enough
+at 2.33 GB/s, the guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle
+time, copies of the state, and collectives of other ranks that last until the rank that saves comes
+back.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,14 +22,20 @@ from perfkit.analysis.causes import DETAILS, is_kernel_launch, started_by, where
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.framework import AT_MOST, avoidable, synchronisations
+from perfkit.diagnosis.framework import avoidable, synchronisations
 from perfkit.diagnosis.replayed import saving, uncapturable, with_others
 from perfkit.diagnosis.rules.changes import NO_WAITS
-from perfkit.diagnosis.rules.launches import LAUNCH_BLOCKING, LAUNCH_OVERHEAD, SMALL_OPERATORS, SYNCHRONISATION
+from perfkit.diagnosis.rules.launches import (
+    LAUNCH_BLOCKING,
+    LAUNCH_OVERHEAD,
+    SMALL_OPERATORS,
+    SYNCHRONISATION,
+)
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import CHECKPOINTING
 from perfkit.diagnosis.slowing import PAUSE_NS
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps, idle_parts, span_ns, unrecorded
+from perfkit.diagnosis.waiting import AT_MOST
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
@@ -41,9 +49,12 @@ TITLES = {
 }
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
-SHORT_SHARE, SHORT_NS = 0.5, 10_000
-SAMPLED, QUEUE_NS = 2_000, 1_000_000_000  # kernels; that their launches may come before (conventions)
-BLOCKING, FEWEST_LAUNCHES = 0.95, 50  # share of launches that wait; enough launches (conventions)
+SHORT_SHARE = 0.5
+SHORT_NS = 10_000
+SAMPLED = 2_000  # kernels (convention)
+QUEUE_NS = 1_000_000_000  # that their launches may come before (convention)
+BLOCKING = 0.95  # share of launches that wait (convention)
+FEWEST_LAUNCHES = 50  # enough launches (convention)
 LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
 CAUSES = ("launch", "host_code")
 FUSED = "Use a fused optimizer: one kernel in place of several for each parameter (fused=True)"
@@ -52,7 +63,8 @@ PAUSES = {
     "host_code": "while the CPU runs other code",
     "kernel_wait": "between the launch and the start of the kernel",
 }
-# of the idle time after waits: where a replay without them saves less, what follows them holds the GPU up
+# of the idle time after waits: where a replay without them saves less, what follows them holds the
+# GPU up
 HELD_UP = 0.1
 
 
@@ -68,7 +80,8 @@ def launch_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fi
 def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
     """Return the share of the span, by cause of idle time, that findings of this module and checkpoints tell of."""
     shares = dict(pauses(view)) if _too_small(view) else {}
-    waited, saved = _waited(view, known), checkpoint_causes(view)
+    waited = _waited(view, known)
+    saved = checkpoint_causes(view)
     if blocking(view) and "idle_launch_frac" in known:
         shares["launch"] = known["idle_launch_frac"].value
     if waited is not None:
@@ -85,9 +98,11 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
 def blocking(view: Selection) -> tuple[float, int, int] | None:
     """Return the share of launches that return after their kernel ended, their number and the time of their calls, ns.
 
-    None where it is not nearly all of them, or few are recorded: else at most 2 of 100 do in real recordings.
+    None where it is not nearly all of them, or few are recorded: else at most 2 of 100 do in real
+    recordings.
     """
-    kernels, calls = cut(view.all_kernels, view.window), view.api_calls
+    kernels = cut(view.all_kernels, view.window)
+    calls = view.api_calls
     some = kernels.iloc[len(kernels) // 2 :][:SAMPLED]  # most runs need no look at the others
     start, end = ends(some)
     near = calls[calls["start_ns"].between(start.min(initial=2**62) - QUEUE_NS, end.max(initial=0))]
@@ -103,26 +118,47 @@ def blocking(view: Selection) -> tuple[float, int, int] | None:
 def _waiting(kernels: pd.DataFrame, calls: pd.DataFrame) -> tuple[NDArray[np.bool_], int]:
     """Return which launches return after their kernel ended, and the time of all their calls, ns."""
     call = np.where(kernels["in_graph"], -1, started_by(kernels, calls))
-    last, launches = ends(kernels)[1][call >= 0], calls[["name", "start_ns", "dur_ns"]].take(call[call >= 0])
+    last = ends(kernels)[1][call >= 0]
+    launches = calls[["name", "start_ns", "dur_ns"]].take(call[call >= 0])
     is_one = where(launches["name"], is_kernel_launch)
     return (ends(launches)[1] >= last)[is_one], int(launches["dur_ns"].to_numpy()[is_one].sum())
 
 
 def _blocking(view: Selection) -> Iterator[Finding]:
     """A setting for debugging makes each launch wait for its kernel, so the CPU never runs ahead of the GPU."""
-    found, span = blocking(view), span_ns(view)
+    found = blocking(view)
+    span = span_ns(view)
     if found is None or unrecorded(view) or not span:
         return
-    late, count, inside = *found[:2], min(found[2], span)
-    definition = "share of the kernel launches whose call returns only after the kernel has ended"
-    waits = Figure("blocking_launch_frac", "Launches that wait", late, "1", definition, "KERNELS, API_CALLS")
-    definition = "share of the span that the CPU spends in these launch calls"
-    cost = Figure("blocking_wait_frac", "Time in these launches", inside / span, "1", definition, "KERNELS, API_CALLS")
-    text = f"{waits.text} of {count:,} launch calls return only after their kernel has ended. The environment variable "
+    late, count, inside = found
+    inside = min(inside, span)
+    waits = Figure(
+        "blocking_launch_frac",
+        "Launches that wait",
+        late,
+        "1",
+        "share of the kernel launches whose call returns only after the kernel has ended",
+        "KERNELS, API_CALLS",
+    )
+    cost = Figure(
+        "blocking_wait_frac",
+        "Time in these launches",
+        inside / span,
+        "1",
+        "share of the span that the CPU spends in these launch calls",
+        "KERNELS, API_CALLS",
+    )
+    text = (
+        f"{waits.text} of {count:,} launch calls return only after their kernel has ended. The "
+        "environment variable "
+    )
     text += "CUDA_LAUNCH_BLOCKING=1 does this, and so do tools for debugging."
     rest = max(span - inside, float(busy(view)["kernel_busy_ns"].sum()), 1.0)
     high = span / rest
-    reason = "best case: the run saves all of the time in these calls, and kernels run while the CPU prepares the next"
+    reason = (
+        "best case: the run saves all of the time in these calls, and kernels run while the CPU "
+        "prepares the next"
+    )
     gain = Gain(1.0, max(high, 1.0), reason, max(1 - 1 / high, 0.0))
     title = f"Launches that wait for their kernels take {cost.text} of the time"
     yield tell(LAUNCH_BLOCKING, title, severity(gain.share or 0.0), text, (waits, cost), gain)
@@ -132,9 +168,11 @@ def _blocking(view: Selection) -> Iterator[Finding]:
 def pauses(view: Selection) -> dict[str, float]:
     """Return the share of the span in gaps under 1 ms that end when the host launches the next kernel, by cause.
 
-    Code of the host that is much longer than a launch on average is no cost of launching, unless operators run it.
+    Code of the host that is much longer than a launch on average is no cost of launching, unless
+    operators run it.
     """
-    gaps, span = idle_gaps(view), span_ns(view)
+    gaps = idle_gaps(view)
+    span = span_ns(view)
     if gaps is None or not span:
         return {}
     columns = {f"{part}_ns" for part in (*DETAILS, *CAUSES, "kernel_wait")}
@@ -145,20 +183,30 @@ def pauses(view: Selection) -> dict[str, float]:
     code = short.loc[short["host_code_ns"] > 0, "host_code_ns"]
     if view.framework.ops.empty and len(code) and code.mean() >= LONG_CODE_NS:
         pauses["host_code"] = 0.0
-    # A launch that came late arrives later still; what was queued before the gap began waits for nothing of the host.
+    # A launch that came late arrives later still; what was queued before the gap began waits for
+    # nothing of the host.
     late = short[[f"{detail}_ns" for detail in DETAILS]].sum(axis=1) > 0
     return {**pauses, "kernel_wait": float(short.loc[late, "kernel_wait_ns"].sum() / span)}
 
 
 @kept
 def _small_launches(view: Selection) -> tuple[float, str]:
-    """Return the share of launches, but of graphs, that are small, and whose they are; operators where recorded."""
+    """Return the share of launches, but of graphs, that are small, and whose they are.
+
+    Operators where recorded.
+    """
     of_ops = view.framework
     if not of_ops.ops.empty:
         alone = of_ops.kernels[~of_ops.kernels["in_graph"]]
-        small = operators.many_small(of_ops.ops, alone, of_ops.api_calls, window=view.window).dropna(subset=["name"])
-        return float(small["count_frac"].sum()), ", ".join(printable(name, 40) for name in small["name"].head(3))
-    inside = cut(view.kernels.loc[~view.kernels["in_graph"], ["name", "start_ns", "dur_ns"]], view.window)
+        small = operators.many_small(
+            of_ops.ops, alone, of_ops.api_calls, window=view.window
+        ).dropna(subset=["name"])
+        return float(small["count_frac"].sum()), ", ".join(
+            printable(name, 40) for name in small["name"].head(3)
+        )
+    inside = cut(
+        view.kernels.loc[~view.kernels["in_graph"], ["name", "start_ns", "dur_ns"]], view.window
+    )
     short = inside[inside["dur_ns"] < SHORT_NS]
     names = short["name"].astype("string").value_counts().index[:3]
     return len(short) / max(len(inside), 1), ", ".join(printable(name, 40) for name in names)
@@ -180,25 +228,46 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     share, names = _small_launches(view)
     by_cause = pauses(view)
     idle = sum(by_cause.values())
-    definition = "share of the span during which the GPU was idle in gaps under 1 ms, until the CPU launched more work"
-    pause = Figure("launch_pause_frac", "Idle between launches", idle, "1", definition, "gaps.idle_gaps")
+    pause = Figure(
+        "launch_pause_frac",
+        "Idle between launches",
+        idle,
+        "1",
+        (
+            "share of the span during which the GPU was idle in gaps under 1 ms, until the CPU "
+            "launched more work"
+        ),
+        "gaps.idle_gaps",
+    )
     framework = not view.framework.ops.empty
     what, source = ("operators", "operators.many_small") if framework else ("kernels", "KERNELS")
     whose = "operators with a median kernel under 10 µs" if framework else "kernels under 10 µs"
-    definition = f"share of all launches outside graphs that come from {whose}"
-    figure = Figure("small_op_frac", f"Launches of small {what}", share, "1", definition, source)
+    figure = Figure(
+        "small_op_frac",
+        f"Launches of small {what}",
+        share,
+        "1",
+        f"share of all launches outside graphs that come from {whose}",
+        source,
+    )
     title = f"Launching small {what} keeps the GPU idle {pause.text} of the time"
     those = "operators with kernels under 10 µs" if framework else "kernels under 10 µs"
     text = f"{figure.text} of the launches start {those}, most often {names}."
-    if parts := [f"{percent(by_cause[cause])} {what}" for cause, what in PAUSES.items() if by_cause.get(cause)]:
+    if parts := [
+        f"{percent(by_cause[cause])} {what}"
+        for cause, what in PAUSES.items()
+        if by_cause.get(cause)
+    ]:
         text += f" In these gaps the GPU is idle, as shares of the whole time: {'. '.join(parts)}."
     if why := uncapturable(view):
         text += f" {why[0].upper()}{why[1:]}."
     rule = SMALL_OPERATORS if framework else LAUNCH_OVERHEAD
     optimizer = _of_optimizer(view)
-    gain, first = removing(idle, AT_MOST), ""
+    gain = removing(idle, AT_MOST)
+    first = ""
     if optimizer:
-        gain, first = with_others(gain, {"computation": optimizer}), FUSED
+        gain = with_others(gain, {"computation": optimizer})
+        first = FUSED
     yield tell(rule, title, severity(idle), text, (pause, figure), gain, first=first, is_mean=True)
 
 
@@ -213,27 +282,46 @@ def _of_optimizer(view: Selection) -> float:
 
 
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
-    """Return the idle time after waits that other causes do not explain; None where it is little, or told already.
+    """Return the idle time after waits that other causes do not explain.
 
-    A replay without the waits judges whether they hold the GPU up. What the host does for `PAUSE_NS` or more is not
-    what a wait costs, also where it follows one.
+    None where it is little, or told already. A replay without the waits judges whether they hold
+    the GPU up. What the host does for `PAUSE_NS` or more is not what a wait costs, also where it
+    follows one.
     """
-    idle, directly = known.get("sync_idle_frac"), known.get("idle_sync_frac")
-    if idle is None or idle.value < NOTABLE or (directly is not None and directly.value >= idle.value):
+    idle = known.get("sync_idle_frac")
+    directly = known.get("idle_sync_frac")
+    if (
+        idle is None
+        or idle.value < NOTABLE
+        or (directly is not None and directly.value >= idle.value)
+    ):
         return None
-    gained, saved, share = saving(view, NO_WAITS), checkpoint_causes(view), idle.value
+    gained = saving(view, NO_WAITS)
+    saved = checkpoint_causes(view)
+    share = idle.value
     if gained is not None and gained < HELD_UP * share:
         return None  # what follows the waits holds the GPU up, not the waits
     inside = directly.value if directly is not None else 0.0
     if directly is not None:
         share = min(share, max(inside - saved.get("sync", 0.0), 0.0) + sum(pauses(view).values()))
-    # Where the gaps show most of it to lie inside the waits, the system's finding on these tells it.
+    # Where the gaps show most of it to lie inside the waits, the system's finding on these tells
+    # it.
     if share - (inside if inside >= NOTABLE else 0.0) < NOTABLE:
         return None
     if share == idle.value:
         return idle
-    definition = f"{idle.definition}; without idle time that other causes, or CPU code of 1 ms or more, explain"
-    return Figure("wait_idle_frac", "Idle after waits, not explained otherwise", share, "1", definition, idle.source)
+    definition = (
+        f"{idle.definition}; without idle time that other causes, or CPU code of 1 ms or more, "
+        "explain"
+    )
+    return Figure(
+        "wait_idle_frac",
+        "Idle after waits, not explained otherwise",
+        share,
+        "1",
+        definition,
+        idle.source,
+    )
 
 
 def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -244,11 +332,17 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     of_op = view.framework
     per_cause = operators.synchronisation_summary(avoidable(synchronisations(of_op)))
     most = per_cause.iloc[int(per_cause[["idle_ns", "total_ns"]].min(axis=1).to_numpy().argmax())]
-    origin = next((str(most[c]) for c in ("outermost", "operator", "api") if pd.notna(most[c])), "a call")
+    origin = next(
+        (str(most[c]) for c in ("outermost", "operator", "api") if pd.notna(most[c])), "a call"
+    )
     line = f" at {printable(most['line'], 120)}" if pd.notna(most["line"]) else ""
-    title = f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} of the time"
+    title = (
+        f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} of the time"
+    )
     where_most = f"{int(most['count']):,} by {printable(origin, 80)}{line}"
-    text = f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
+    text = (
+        f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
+    )
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST)
     yield tell(SYNCHRONISATION, title, severity(idle.value), text, evidence, gain)
@@ -256,21 +350,28 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 @kept
 def checkpoints(view: Selection) -> pd.DataFrame:
-    """Return `analysis.checkpoints.detect` of a selection; empty where they take too little time for a finding.
+    """Return `analysis.checkpoints.detect` of a selection.
 
-    Empty too where it is not known when the GPU worked.
+    Empty where they take too little time for a finding. Empty too where it is not known when the
+    GPU worked.
     """
     if unrecorded(view) or view.all_kernels.empty:
         return CHECKPOINTS.empty()
     tables = view.all_kernels, view.copies, view.api_calls
     calls = {"python_calls": view.python_calls, "os_calls": view.os_calls}
     found = detect(*tables, ranges=view.ranges, steps=detected(view), window=view.window, **calls)
-    return found if len(found) and _share(view, found) >= NOTABLE_CHECKPOINTS else CHECKPOINTS.empty()
+    return (
+        found if len(found) and _share(view, found) >= NOTABLE_CHECKPOINTS else CHECKPOINTS.empty()
+    )
 
 
 def checkpoint_causes(view: Selection) -> dict[str, float]:
-    """Return the share of the span, by cause of idle time, that lies in checkpoints; "idle" where no cause is known."""
-    found, span = checkpoints(view), span_ns(view)
+    """Return the share of the span, by cause of idle time, that lies in checkpoints.
+
+    "idle" where no cause is known.
+    """
+    found = checkpoints(view)
+    span = span_ns(view)
     if found.empty:
         return {}
     idle = idle_gaps(view)
@@ -288,8 +389,14 @@ def inside(view: Selection, rows: pd.DataFrame) -> NDArray[np.bool_]:
         return np.zeros(len(rows), bool)
     keys = ["rank", "gpu", "start_ns"]
     places = rows[keys].assign(row=np.arange(len(rows))).sort_values("start_ns", kind="stable")
-    until = found[keys].assign(end_ns=found["start_ns"] + found["dur_ns"]).sort_values("start_ns", kind="stable")
-    joined = pd.merge_asof(places, until, on="start_ns", by=["rank", "gpu"]).sort_values("row", kind="stable")
+    until = (
+        found[keys]
+        .assign(end_ns=found["start_ns"] + found["dur_ns"])
+        .sort_values("start_ns", kind="stable")
+    )
+    joined = pd.merge_asof(places, until, on="start_ns", by=["rank", "gpu"]).sort_values(
+        "row", kind="stable"
+    )
     return np.asarray(joined["start_ns"] < joined["end_ns"])
 
 
@@ -309,7 +416,9 @@ def _waiting_ns(view: Selection, found: pd.DataFrame) -> int:
     if found.empty or view.all_kernels["rank"].nunique() < 2:
         return total
     for rank, start, dur in found[["rank", "start_ns", "dur_ns"]].itertuples(index=False):
-        parts = timeline.breakdown(view.all_kernels, view.copies, window=(int(start), int(start + dur)))
+        parts = timeline.breakdown(
+            view.all_kernels, view.copies, window=(int(start), int(start + dur))
+        )
         total += int(parts.loc[parts["rank"] != rank, "exposed_communication_ns"].sum())
     return total
 
@@ -323,7 +432,9 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     evidence = tuple(_evidence(view, found, share))
     witness = str(found.groupby("witness", observed=True)["dur_ns"].sum().idxmax())
     title = f"{TITLES[witness]} {percent(share)} of the time"
-    gain = removing(share, "best case: the run saves all of this time; copying the state to the CPU remains")
+    gain = removing(
+        share, "best case: the run saves all of this time; copying the state to the CPU remains"
+    )
     text = _described(view, found, {figure.id: figure for figure in evidence})
     yield tell(CHECKPOINTING, title, severity(share), text, evidence, gain)
 
@@ -332,21 +443,63 @@ def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Fi
     lasted = found["dur_ns"]
     what = "periods without a kernel in which the program saves its state or writes files"
     waits = " and of other ranks' collectives during them" if waiting(view) else ""
-    yield Figure("checkpoint_frac", "Checkpoints", share, "1", f"share of the span: time of {what}{waits}", SOURCE)
-    yield Figure("checkpoint_count", "Checkpoints seen", len(found), "count", f"number of {what}, on all GPUs", SOURCE)
-    yield Figure("checkpoint_ns", "A checkpoint", float(lasted.median()), "ns", f"median length of the {what}", SOURCE)
+    yield Figure(
+        "checkpoint_frac",
+        "Checkpoints",
+        share,
+        "1",
+        f"share of the span: time of {what}{waits}",
+        SOURCE,
+    )
+    yield Figure(
+        "checkpoint_count",
+        "Checkpoints seen",
+        len(found),
+        "count",
+        f"number of {what}, on all GPUs",
+        SOURCE,
+    )
+    yield Figure(
+        "checkpoint_ns",
+        "A checkpoint",
+        float(lasted.median()),
+        "ns",
+        f"median length of the {what}",
+        SOURCE,
+    )
     apart = distances(view)
     if len(apart):
-        definition = "median number of steps between two checkpoints of a rank"
-        yield Figure("checkpoint_steps_count", "Steps between", float(np.median(apart)), "count", definition, SOURCE)
+        yield Figure(
+            "checkpoint_steps_count",
+            "Steps between",
+            float(np.median(apart)),
+            "count",
+            "median number of steps between two checkpoints of a rank",
+            SOURCE,
+        )
     saved = found[found["bytes"] > 0]
     if len(saved):
         value = float(saved["bytes"].median())
-        definition = "median of the bytes that a checkpoint copies to the CPU"
-        yield Figure("checkpoint_bytes", "State saved", value, "bytes", definition, SOURCE)
+        yield Figure(
+            "checkpoint_bytes",
+            "State saved",
+            value,
+            "bytes",
+            "median of the bytes that a checkpoint copies to the CPU",
+            SOURCE,
+        )
         rate = float((saved["bytes"] / saved["dur_ns"]).median() * 1e9)
-        definition = "bytes of a checkpoint per second of its length; the guide asks for 140 GB in 60 s, 2.3 GB/s"
-        yield Figure("checkpoint_bytes_per_s", "Rate of saving", rate, "bytes/s", definition, SOURCE)
+        yield Figure(
+            "checkpoint_bytes_per_s",
+            "Rate of saving",
+            rate,
+            "bytes/s",
+            (
+                "bytes of a checkpoint per second of its length; the guide asks for 140 GB in 60 s, "
+                "2.3 GB/s"
+            ),
+            SOURCE,
+        )
     for column, label, by in (
         ("named", "Named as saving", "ranges or functions with a name for saving"),
         ("written", "Writing files", "operating-system calls that write files"),
@@ -354,7 +507,12 @@ def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Fi
         part = float(found[f"{column}_ns"].sum() / lasted.sum())
         if part:
             yield Figure(
-                f"checkpoint_{column}_frac", label, part, "1", f"share of the checkpoints' time inside {by}", SOURCE
+                f"checkpoint_{column}_frac",
+                label,
+                part,
+                "1",
+                f"share of the checkpoints' time inside {by}",
+                SOURCE,
             )
 
 
@@ -368,12 +526,19 @@ def distances(view: Selection) -> NDArray[np.int64]:
 def _described(view: Selection, found: pd.DataFrame, known: dict[str, Figure]) -> str:
     first = found.iloc[0]
     text = f"{len(found):,} of them, {known['checkpoint_ns'].text} in the median"
-    text += f", {known['checkpoint_steps_count'].text} steps apart" if "checkpoint_steps_count" in known else ""
+    text += (
+        f", {known['checkpoint_steps_count'].text} steps apart"
+        if "checkpoint_steps_count" in known
+        else ""
+    )
     text += f"; the first begins at {first['start_ns'] / 1e9:.3f} s."
     if "checkpoint_bytes" in known:
         rate = known["checkpoint_bytes_per_s"]
         slower = "slower" if rate.value < FAST_BYTES_PER_S else "no slower"
-        text += f" {known['checkpoint_bytes'].text} are copied to the host in each, {rate.text} of its time: {slower}"
+        text += (
+            f" {known['checkpoint_bytes'].text} are copied to the host in each, {rate.text} of its "
+            f"time: {slower}"
+        )
         text += f" than the guide's {size(FAST_BYTES_PER_S)}/s."
     names = found.loc[found["name"] != "", "name"]
     if len(names):

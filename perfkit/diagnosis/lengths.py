@@ -1,8 +1,9 @@
 """A rule about loops whose steps have two lengths: what a median of both hides, and what the long ones do besides.
 
-A kind that comes once and does not come again is another phase of the program, which the step time tells of.
-The steps of both kinds run alike but for one thing, such as memory that only some of them free. `analysis.phases` tells
-the kinds apart; here the idle time of the GPUs is compared, cause by cause, for each step of a kind.
+A kind that comes once and does not come again is another phase of the program, which the step time
+tells of. The steps of both kinds run alike but for one thing, such as memory that only some of them
+free. `analysis.phases` tells the kinds apart; here the idle time of the GPUs is compared, cause by
+cause, for each step of a kind.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from perfkit.diagnosis.words import words
 from perfkit.format import duration
 from perfkit.selection import Selection
 
-FEWEST_CHANGES = 2  # from one kind to the other; after a single one the program does other work (convention)
+FEWEST_CHANGES = (
+    2  # from one kind to the other; after a single one the program does other work (convention)
+)
 HALF = 0.5  # of the difference; of a cause, what the short steps may have for it to be one of the long (convention)
 IDLE_NAMES = words("idle")
 
@@ -30,8 +33,8 @@ IDLE_NAMES = words("idle")
 class Lengths(NamedTuple):
     """Steps of two lengths on a rank: how many there are of each, and how long a step takes, ns.
 
-    `cause` is the cause of idle time that makes at least half of the difference, `cause_ns` what a long step has more
-    of it; "" and 0 where no cause does.
+    `cause` is the cause of idle time that makes at least half of the difference, `cause_ns` what a
+    long step has more of it; "" and 0 where no cause does.
     """
 
     rank: int
@@ -45,7 +48,10 @@ class Lengths(NamedTuple):
 
 @kept
 def lengths(view: Selection) -> Lengths | None:
-    """Return the two kinds of steps of the rank with the most steps; None where all steps are of one kind."""
+    """Return the two kinds of steps of the rank with the most steps.
+
+    None where all steps are of one kind.
+    """
     found = phases(view)
     found = found[~_shortened(found)]
     loops = found[found["phase"].eq("loop") & found["kind"].notna() & found["kind"].ne(OTHER)]
@@ -59,15 +65,16 @@ def lengths(view: Selection) -> Lengths | None:
     changes = int((mine["kind"].astype(str) != mine["kind"].astype(str).shift()).sum()) - 1
     if len(each) < 2 or changes < FEWEST_CHANGES:
         return None
-    short, long = str(each.index[0]), str(each.index[-1])
+    short = str(each.index[0])
+    long = str(each.index[-1])
     cause, more = _difference(view, mine, short, long)
     is_cause = more >= HALF * (each[long] - each[short])
     counts = of["repetitions"].astype(int)
     lasted = float(each[short]), float(each[long])
-    return Lengths(
-        *(rank, counts[short], lasted[0], counts[long], lasted[1]),
-        *((cause, more) if is_cause else ("", 0.0)),
-    )
+    if not is_cause:
+        cause = ""
+        more = 0.0
+    return Lengths(rank, counts[short], lasted[0], counts[long], lasted[1], cause, more)
 
 
 def _shortened(found: pd.DataFrame) -> pd.Series:
@@ -112,12 +119,31 @@ def findings(view: Selection) -> Iterator[Finding]:
         return
     source = "steps.detect"
     definition = "mean length of the {} steps of rank {}"
-    short = Figure("short_step_ns", "Short step", found.short_ns, "ns", definition.format("short", found.rank), source)
-    long = Figure("long_step_ns", "Long step", found.long_ns, "ns", definition.format("long", found.rank), source)
-    text = f"The loop has two kinds of steps: {found.short_count:,} take {short.text} and {found.long_count:,} take "
+    short = Figure(
+        "short_step_ns",
+        "Short step",
+        found.short_ns,
+        "ns",
+        definition.format("short", found.rank),
+        source,
+    )
+    long = Figure(
+        "long_step_ns",
+        "Long step",
+        found.long_ns,
+        "ns",
+        definition.format("long", found.rank),
+        source,
+    )
+    text = (
+        f"The loop has two kinds of steps: {found.short_count:,} take {short.text} and "
+        f"{found.long_count:,} take "
+    )
     text += f"{long.text} on average. No median describes both."
     if found.cause:
-        text += f" In a long step the GPU is idle {duration(found.cause_ns)} longer for this reason: "
+        text += (
+            f" In a long step the GPU is idle {duration(found.cause_ns)} longer for this reason: "
+        )
         text += f"{IDLE_NAMES.get(found.cause, found.cause)}."
     gain = Gain(1.0, 1.0, "the finding on what the long steps wait for says what mending it gains")
     title = f"Steps have two lengths: {short.text} and {long.text}"

@@ -8,15 +8,22 @@ from perfkit.format import number, percent
 from perfkit.selection import Selection
 
 NOTABLE = 0.1  # of the time of launches, from which on a limit is named (convention)
-LEVELS = {"l1": "L1 and shared memory", "l2": "L2", "dram": "DRAM", "lsu": "load/store pipe", "issue": "issue slots"}
+LEVELS = {
+    "l1": "L1 and shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+    "lsu": "load/store pipe",
+    "issue": "issue slots",
+}
 
 
 def limits_named(rows: pd.DataFrame) -> tuple[str, float]:
-    """Return the limits of launches, as the subject and verb of a sentence, and the time (ns) that they take.
+    """Return the limits of launches, as the subject and verb of a sentence, and their time, ns.
 
     Limits with a tenth of the time or more are named; too small grids, and latency, alone.
     """
-    times = rows.groupby(rows["limit"].astype(object))["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+    of_limit = rows.groupby(rows["limit"].astype(object))["dur_ns"].sum()
+    times = of_limit.sort_values(ascending=False, kind="stable")
     limits = [str(limit) for limit in times.index[times >= NOTABLE * times.sum()]]
     if limits[0] == "small grid":
         return "Grids that are too small to fill the GPU limit", float(times["small grid"])
@@ -24,7 +31,8 @@ def limits_named(rows: pd.DataFrame) -> tuple[str, float]:
         return "Latency limits", float(times["latency"])
     names = list(dict.fromkeys(unit_name(limit) for limit in limits))
     verb = "limits" if len(names) == 1 and " and " not in names[0] else "limit"
-    return f"{' and '.join([names[0], *(inside(name) for name in names[1:])])} {verb}", float(times[limits].sum())
+    subject = " and ".join([names[0], *(inside(name) for name in names[1:])])
+    return f"{subject} {verb}", float(times[limits].sum())
 
 
 def inside(name: str) -> str:
@@ -52,7 +60,9 @@ def busy_units(row: pd.Series) -> str:
     busy = f"Its busiest units: {units} of their peak rate." if units else ""
     limit = str(row["limit"])
     if limit == "small grid":
-        waves = f"{number(row['waves'])} waves" if row["waves"] > 0 else f"{row['blocks']:,.0f} blocks"
+        waves = (
+            f"{number(row['waves'])} waves" if row["waves"] > 0 else f"{row['blocks']:,.0f} blocks"
+        )
         return f"Its grid has too few blocks to fill the GPU ({waves}). {busy}".strip()
     if limit == "latency":
         filled = (
@@ -61,9 +71,9 @@ def busy_units(row: pd.Series) -> str:
             else "and how far the grid fills the GPU is unknown"
         )
         return f"It waits: no unit reaches 60 % of its peak rate, {filled}. {busy}".strip()
-    pipe = access.PIPES.get(str(row["pipe"]) if limit in ("issue", "sm") else limit)
-    does = f" {str(row['pipe'] if limit in ('issue', 'sm') else limit).upper()}: {pipe.does}." if pipe else ""
-    return f"{busy}{does}"
+    name = str(row["pipe"]) if limit in ("issue", "sm") else limit
+    pipe = access.PIPES.get(name)
+    return f"{busy} {name.upper()}: {pipe.does}." if pipe else busy
 
 
 def with_these_instructions(rows: pd.DataFrame) -> str:
@@ -73,11 +83,17 @@ def with_these_instructions(rows: pd.DataFrame) -> str:
         return ""
     busy = float((known["bound_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
     most = f"{1 / busy:.{1 if busy < 0.9 else 2}f} times"
-    return f"With the same instructions these kernels can be at most {most} as fast; others can save more."
+    return (
+        f"With the same instructions these kernels can be at most {most} as fast; others can save "
+        "more."
+    )
 
 
 def helps_against(view: Selection, limit: str, pipe: str) -> str:
-    """Return what usually helps where a unit is the limit; nothing where that depends on more than the unit."""
+    """Return what usually helps where a unit is the limit.
+
+    Nothing where that depends on more than the unit.
+    """
     if limit in access.UNITS and limit != "issue":
         return access.UNITS[limit].helps
     if limit == "issue":
@@ -85,4 +101,8 @@ def helps_against(view: Selection, limit: str, pipe: str) -> str:
     if limit not in access.PIPES:
         return ""
     words = access.PIPES[limit]
-    return words.with_tensor_cores if words.with_tensor_cores and has_tensor_cores(view) else words.helps
+    return (
+        words.with_tensor_cores
+        if words.with_tensor_cores and has_tensor_cores(view)
+        else words.helps
+    )

@@ -1,12 +1,14 @@
 """Figures and findings of a call-path profile (HPCToolkit): what CPU and GPU did, summed over the whole run.
 
-A total is the sum over the entry points of the inclusive values at their roots: every thread, each kernel once. Metrics
-hold no times of day: a window does not apply to them. CPU time is the sum over threads.
+A total is the sum over the entry points of the inclusive values at their roots: every thread, each
+kernel once. Metrics hold no times of day: a window does not apply to them. CPU time is the sum over
+threads.
 
-Thresholds: a GPU busy for less than 0.7 of the wall time is idle too often, copies above 0.1 and a stall above 0.3 of
-their whole are worth a look, and a kernel under 10 µs is shorter than what launching it can cost (conventions; the cost
-of a launch is 5 to 10 µs). Gains refer to the wall time where the trace tells it: what happens on a GPU that is idle
-can gain no more than the GPU's share of it.
+Thresholds: a GPU busy for less than 0.7 of the wall time is idle too often, copies above 0.1 and a
+stall above 0.3 of their whole are worth a look, and a kernel under 10 µs is shorter than what
+launching it can cost (conventions; the cost of a launch is 5 to 10 µs). Gains refer to the wall
+time where the trace tells it: what happens on a GPU that is idle can gain no more than the GPU's
+share of it.
 """
 
 import math
@@ -34,8 +36,14 @@ from perfkit.diagnosis.words import words
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
-BUSY, NOTABLE, SEVERE, HALF, SHORT_NS = 0.7, 0.1, 0.3, 0.5, 10_000
-FEW, SHORT_RUN_NS = 50, 1_000_000_000  # operations in a run this short are too few to judge a program by (convention)
+BUSY = 0.7
+NOTABLE = 0.1
+SEVERE = 0.3
+HALF = 0.5
+SHORT_NS = 10_000
+# operations in a run this short are too few to judge a program by (convention)
+FEW = 50
+SHORT_RUN_NS = 1_000_000_000
 LITTLE = 0.01  # of the wall time
 WAITING = 0.05  # of all threads' time at barriers, worth a look (convention)
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
@@ -50,7 +58,8 @@ def figures(view: Selection) -> Iterator[Figure]:
     if run.calltree.empty:
         return
     summary = calltree.gpu_summary(run.calltree, run.call_metrics)
-    total = summary.drop(columns="rank").sum(min_count=1)  # over the ranks, and the quotients of the sums
+    # Over the ranks, and the quotients of the sums.
+    total = summary.drop(columns="rank").sum(min_count=1)
     total["kernel_mean_ns"] = total["kernel_ns"] / total["launch_count"]
     total["copy_frac"] = total["copy_ns"] / (total["kernel_ns"] + total["copy_ns"])
     total["coverage_frac"] = total["sample_count"] / total["expected_sample_count"]
@@ -65,14 +74,23 @@ def figures(view: Selection) -> Iterator[Figure]:
 
 
 def _main_thread(view: Selection) -> Iterator[Figure]:
-    parts = calltree.gpu_summary(view.run.calltree, view.run.call_metrics, by="entry").set_index("entry")
+    parts = calltree.gpu_summary(view.run.calltree, view.run.call_metrics, by="entry").set_index(
+        "entry"
+    )
     for column, label in (("kernel_ns", "Kernel time"), ("host_ns", "CPU time")):
         total = parts[column].sum()
         if total > 0 and "main thread" in parts.index:
             share = float(parts[column].fillna(0.0)["main thread"] / total)
             definition = "share of all threads' value that the main thread caused"
             text = f"{label} of the main thread"
-            yield Figure(f"paths_main_thread_{column.removesuffix('_ns')}_frac", text, share, "1", definition, SOURCE)
+            yield Figure(
+                f"paths_main_thread_{column.removesuffix('_ns')}_frac",
+                text,
+                share,
+                "1",
+                definition,
+                SOURCE,
+            )
 
 
 def _asleep(view: Selection) -> Iterator[Figure]:
@@ -82,14 +100,19 @@ def _asleep(view: Selection) -> Iterator[Figure]:
         names = " and ".join(printable(name, 40) for name in sleeping["name"].head(2))
         definition = f"share of all threads' time in calls that sleep, most in {names}: no work"
         value = float(sleeping["share_frac"].sum())
-        yield Figure("paths_asleep_frac", "Threads asleep", value, "1", definition, "calltree.paths.calls")
+        yield Figure(
+            "paths_asleep_frac", "Threads asleep", value, "1", definition, "calltree.paths.calls"
+        )
 
 
 def _calls(view: Selection, pattern: re.Pattern[str]) -> pd.DataFrame:
     """Return `calltree.paths.calls` of the host's time; empty where that was not recorded."""
-    tree, metrics = view.run.calltree, view.run.call_metrics
+    tree = view.run.calltree
+    metrics = view.run.call_metrics
     name = calltree.host_metric(metrics)
-    return calltree.paths.calls(tree, metrics, metric=name, pattern=pattern) if name else tree.iloc[:0]
+    return (
+        calltree.paths.calls(tree, metrics, metric=name, pattern=pattern) if name else tree.iloc[:0]
+    )
 
 
 def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -101,8 +124,14 @@ def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     whole = float(waits["share_frac"].sum())
     if whole < WAITING:
         return
-    definition = "share of all threads' time that they spin in barriers of OpenMP"
-    share = Figure("paths_barrier_frac", "OpenMP barriers", whole, "1", definition, "calltree.paths.regions")
+    share = Figure(
+        "paths_barrier_frac",
+        "OpenMP barriers",
+        whole,
+        "1",
+        "share of all threads' time that they spin in barriers of OpenMP",
+        "calltree.paths.regions",
+    )
     evidence = [share, known["paths_host_ns"]]
     text = "Threads that have finished their part of a region spin there until the last one has."
     longest = waits.iloc[0]
@@ -112,28 +141,45 @@ def _barriers(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         text += f" Most of this waiting is in {place}: {most} of all threads' time."
     else:
         text += (
-            f" For {most} of all threads' time they wait outside of the program's functions: for their next region, "
+            f" For {most} of all threads' time they wait outside of the program's functions: for "
+            "their next region, "
         )
         text += "while the main thread works alone."
     if asleep := known.get("paths_asleep_frac"):
         evidence.append(asleep)
         text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
     title = f"Threads of OpenMP wait at barriers for {share.text} of all threads' time"
-    reason = "the times are sums over threads: they do not show how long the run waits for the slowest thread"
+    reason = (
+        "the times are sums over threads: they do not show how long the run waits for the slowest "
+        "thread"
+    )
     gain = Gain(1.0, math.inf, reason)
     yield tell(PATHS_BARRIERS, title, severity(whole), text, tuple(evidence), gain, place=place)
 
 
-def _stall(view: Selection) -> Iterator[Figure]:
+@kept
+def _stalls(view: Selection) -> pd.Series:
+    """Return the samples of each reason to wait, by reason."""
     stalls = view.run.stalls
     waiting = stalls[(stalls["node"] >= 0) & ~stalls["reason"].isin(list(ISSUING))]
-    sums = waiting.groupby("reason", observed=True)["value"].sum()
+    return waiting.groupby("reason", observed=True)["value"].sum()
+
+
+def _stall(view: Selection) -> Iterator[Figure]:
+    sums = _stalls(view)
     if sums.sum() > 0:
         label = f"Main stall: {sums.idxmax()}"
-        definition = (
-            "share of the stall samples (not of time) of all kernels; hidden stalls cost nothing and do not count"
+        yield Figure(
+            "paths_main_stall_frac",
+            label,
+            float(sums.max() / sums.sum()),
+            "1",
+            (
+                "share of the stall samples (not of time) of all kernels; hidden stalls cost nothing "
+                "and do not count"
+            ),
+            "STALLS",
         )
-        yield Figure("paths_main_stall_frac", label, float(sums.max() / sums.sum()), "1", definition, "STALLS")
 
 
 def _against_wall(view: Selection, summary: pd.DataFrame, total: pd.Series) -> Iterator[Figure]:
@@ -141,25 +187,51 @@ def _against_wall(view: Selection, summary: pd.DataFrame, total: pd.Series) -> I
     wall = wall_ns(view)
     if wall is None:
         return
-    definition = "time from the first to the last sample of the trace, all threads"
-    yield Figure("paths_wall_ns", "Wall time", wall, "ns", definition, "TRACE")
+    yield Figure(
+        "paths_wall_ns",
+        "Wall time",
+        wall,
+        "ns",
+        "time from the first to the last sample of the trace, all threads",
+        "TRACE",
+    )
     run = view.run
     if not total["operation_ns"] > 0:
         return
-    used = calltree.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall)
-    gpu_time, gpus = float(used["denominator_ns"].sum()), int(used["gpus"].sum())
-    source, counted = "calltree.utilisation", "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-    definition = f"share of the wall time of {counted} during which a kernel, copy or memset ran (upper limit)"
+    used = calltree.utilisation(
+        run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall
+    )
+    gpu_time = float(used["denominator_ns"].sum())
+    gpus = int(used["gpus"].sum())
+    source = "calltree.utilisation"
+    counted = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    definition = (
+        f"share of the wall time of {counted} during which a kernel, copy or memset ran (upper "
+        "limit)"
+    )
     busy = float(used["high_ns"].sum() / gpu_time)
     yield Figure("paths_gpu_busy_frac", "GPU utilisation (time)", busy, "1", definition, source)
     share = float(total["kernel_ns"] / gpu_time)
-    definition = f"share of the wall time of {counted}: sum of kernel durations"
-    yield Figure("paths_kernel_wall_frac", "Kernels in wall time", share, "1", definition, source)
+    yield Figure(
+        "paths_kernel_wall_frac",
+        "Kernels in wall time",
+        share,
+        "1",
+        f"share of the wall time of {counted}: sum of kernel durations",
+        source,
+    )
     cost = calltree.launch_cost(summary, wall_ns=wall)[["low_frac", "high_frac"]].sum(skipna=False)
-    for end, per in (("low", 5), ("high", 10)) if cost.notna().all() else ():  # the launches of all ranks were counted
-        definition = f"share of the wall time: launches x {per} µs on the CPU (estimate; launches overlap with kernels)"
+    for end, per in (
+        (("low", 5), ("high", 10)) if cost.notna().all() else ()
+    ):  # the launches of all ranks were counted
+        definition = (
+            f"share of the wall time: launches x {per} µs on the CPU (estimate; launches overlap "
+            "with kernels)"
+        )
         label = f"Launches at {per} µs each"
-        yield Figure(f"paths_launch_{end}_frac", label, float(cost[f"{end}_frac"]), "1", definition, SOURCE)
+        yield Figure(
+            f"paths_launch_{end}_frac", label, float(cost[f"{end}_frac"]), "1", definition, SOURCE
+        )
 
 
 def wall_ns(view: Selection) -> int | None:
@@ -170,7 +242,10 @@ def wall_ns(view: Selection) -> int | None:
 
 
 def metric(view: Selection) -> str:
-    """Return the metric that says where the time of the GPU went, or else that of the CPU; empty where neither."""
+    """Return the metric that says where the time of the GPU went, or else that of the CPU.
+
+    Empty where neither.
+    """
     recorded = set(view.run.call_metrics["metric"].astype(str))
     return "GPUOP" if "GPUOP" in recorded else calltree.host_metric(view.run.call_metrics)
 
@@ -182,7 +257,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield from _idle_gpu(known)
     yield from _copies(view, known)
     yield from _allocation(known)
-    yield from _main_stall(known)
+    yield from _main_stall(view, known)
     yield from _launches(known)
     yield from _host(view, known)
     yield from _mpi(view, known)
@@ -194,10 +269,14 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     if busy is None or busy.value >= BUSY:
         return
     title = f"The GPU works only {busy.text} of the wall time"
-    worked, wall = known["paths_operation_ns"].text, known["paths_wall_ns"].text
+    worked = known["paths_operation_ns"].text
+    wall = known["paths_wall_ns"].text
     text = f"The GPU ran kernels, copies or memsets for at most {worked} of the {wall} run."
     text += _little_to_gain(known)
-    reason = "best case: the run saves all time without GPU work; this includes every other gain on the CPU"
+    reason = (
+        "best case: the run saves all time without GPU work; this includes every other gain on the "
+        "CPU"
+    )
     gain = removing(1 - busy.value, reason)
     level = "high" if 1 - busy.value >= SEVERE else "medium"
     evidence = (busy, known["paths_operation_ns"], known["paths_wall_ns"])
@@ -205,7 +284,10 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
 
 
 def too_few(known: Mapping[str, Figure]) -> str:
-    """Return how few operations of the GPU a short run holds, if they are too few to judge it; or nothing."""
+    """Return how few operations of the GPU a short run holds, if they are too few to judge it.
+
+    Or nothing.
+    """
     wall = known.get("paths_wall_ns")
     counts = {
         what: known[f"paths_{name}_count"]
@@ -232,8 +314,12 @@ def _little_to_gain(known: Mapping[str, Figure]) -> str:
 
 
 def _copied_at(view: Selection) -> str:
-    """Return the source line below which most of the copies begin, and the function that it calls; or nothing."""
-    tree, metrics = view.run.calltree, view.run.call_metrics
+    """Return the source line below which most of the copies begin, and the function that it calls.
+
+    Or nothing.
+    """
+    tree = view.run.calltree
+    metrics = view.run.call_metrics
     if "GXCOPY" not in set(metrics["metric"].astype(str)):
         return ""
     path = calltree.hot_path(tree, metrics, metric="GXCOPY")
@@ -242,7 +328,9 @@ def _copied_at(view: Selection) -> str:
         return ""
     deepest = lines.iloc[-1]
     below = path[path["kind"].eq("function") & (path["depth"] > deepest["depth"])]
-    called = f" (`{printable(calltree.called(str(below['name'].iloc[0])), 80)}`)" if len(below) else ""
+    called = (
+        f" (`{printable(calltree.called(str(below['name'].iloc[0])), 80)}`)" if len(below) else ""
+    )
     file = str(deepest["file"]).rpartition("/")[2]
     return f"{printable(file, 80)}:{deepest['line']}{called}"
 
@@ -251,39 +339,54 @@ def _copies(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     share = known.get("paths_copy_frac")
     if share is None or share.value < NOTABLE:
         return
-    evidence = tuple(known[f"paths_{i}"] for i in ("copy_frac", "copy_ns", "h2d_bytes") if f"paths_{i}" in known)
+    evidence = tuple(
+        known[f"paths_{i}"] for i in ("copy_frac", "copy_ns", "h2d_bytes") if f"paths_{i}" in known
+    )
     title = f"Copies take {share.text} of the GPU's kernel and copy time"
     text = f"{known['paths_copy_ns'].text} in {known['paths_copy_count'].text} copies."
     if place := _copied_at(view):
         text += f" Most of it begins at {place}."
-    shorter = min(("paths_copy_ns", "paths_kernel_ns"), key=lambda id: known[id].value if id in known else math.inf)
+    shorter = min(
+        ("paths_copy_ns", "paths_kernel_ns"),
+        key=lambda id: known[id].value if id in known else math.inf,
+    )
     what = "all copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
     gain = _of_wall(known, shorter, f"best case: computation hides {what}")
     yield tell(PATHS_COPIES, title, _severity(share, gain), text, evidence, gain, place=place)
 
 
 def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
-    time, whole = known.get("paths_allocation_ns"), known.get("paths_operation_ns")
+    time = known.get("paths_allocation_ns")
+    whole = known.get("paths_operation_ns")
     if time is None or whole is None or time.value < NOTABLE * whole.value:
         return
-    definition = "share of the time of all GPU operations (with kernels and copies) that allocations take"
+    definition = (
+        "share of the time of all GPU operations (with kernels and copies) that allocations take"
+    )
     value = min(time.value / whole.value, 1.0)
-    share = Figure("paths_allocation_frac", "Allocation in GPU operations", value, "1", definition, SOURCE)
+    share = Figure(
+        "paths_allocation_frac", "Allocation in GPU operations", value, "1", definition, SOURCE
+    )
     title = f"Allocating memory takes {share.text} of the time of all GPU operations"
-    text = f"Allocations take {time.text} of {whole.text}. Meanwhile no kernel of the same stream runs."
+    text = (
+        f"Allocations take {time.text} of {whole.text}. Meanwhile no kernel of the same stream "
+        "runs."
+    )
     gain = _of_wall(known, "paths_allocation_ns", "best case: the run saves all allocations")
     yield tell(PATHS_ALLOCATION, title, _severity(share, gain), text, (share, time, whole), gain)
 
 
-def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
+def _main_stall(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     share = known.get("paths_main_stall_frac")
     if share is None or share.value < SEVERE:
         return
-    reason = share.label.rpartition(" ")[2]
+    reason = str(_stalls(view).idxmax())
     said = stall_words.get(reason)
     title = f"The stall “{reason}” causes {share.text} of the stall samples"
     text = said.means if said else "perfkit has no description of this stall."
-    helps = (said.helps if said else "Look at the kernel's source lines with the most samples.").rstrip(".")
+    helps = (
+        said.helps if said else "Look at the kernel's source lines with the most samples."
+    ).rstrip(".")
     best = "best case: the time of all kernels, because a share of samples is not a share of time"
     gain = _of_wall(known, "paths_kernel_ns", best)
     yield tell(PATHS_STALL, title, _severity(share, gain), text, (share,), gain, first=helps)
@@ -294,7 +397,11 @@ def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
     if mean is None or mean.value >= SHORT_NS:
         return
     cost = known.get("paths_launch_high_frac")
-    evidence = tuple(f for f in (mean, known["paths_launch_count"], known.get("paths_launch_low_frac"), cost) if f)
+    evidence = tuple(
+        f
+        for f in (mean, known["paths_launch_count"], known.get("paths_launch_low_frac"), cost)
+        if f
+    )
     title = f"The average kernel runs for {mean.text}, and launching one costs the CPU 5 to 10 µs"
     text = f"{known['paths_launch_count'].text} launches. " + (
         f"At 5 to 10 µs each, the launches cost the CPU at most {cost.text} of the wall time."
@@ -312,26 +419,45 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     total = known.get("paths_host_ns")
     if total is None:
         return
-    tree, metrics = view.run.calltree, view.run.call_metrics
-    entry, name = "main thread" if tree["entry"].eq("main thread").any() else "", calltree.host_metric(metrics)
+    tree = view.run.calltree
+    metrics = view.run.call_metrics
+    entry = "main thread" if tree["entry"].eq("main thread").any() else ""
+    name = calltree.host_metric(metrics)
     path = calltree.hot_path(tree, metrics, metric=name, entry=entry)
     frames = path[path["module"].eq("<logical python>") & path["kind"].eq("function")]
     if frames.empty:
         # Code of the program below `main`; what an MPI call does inside is none.
         calls = path["name"].astype("string").str.match(calltree.MPI.pattern).fillna(False).cummax()
-        coded = path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
+        coded = (
+            path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
+        )
         frames = path[coded & ~calls & (path["share_frac"] >= HALF)]
     if frames.empty:
         return
     deepest = frames.iloc[-1]
     share = float(deepest["share_frac"])
-    definition = "share of the entry point's CPU time that is spent below this function or loop"
-    figure = Figure("paths_host_frac", "Hottest call path of the CPU", share, "1", definition, "calltree.hot_path")
+    figure = Figure(
+        "paths_host_frac",
+        "Hottest call path of the CPU",
+        share,
+        "1",
+        "share of the entry point's CPU time that is spent below this function or loop",
+        "calltree.hot_path",
+    )
     alone = calltree.exclusive(tree, metrics, metric=name)
-    shares = alone["share_frac"].groupby([calltree.called(str(text)) for text in alone["name"]]).sum()
-    definition = "share of all threads' CPU time that this procedure itself takes, without the functions it calls"
+    shares = (
+        alone["share_frac"].groupby([calltree.called(str(text)) for text in alone["name"]]).sum()
+    )
     own = Figure(
-        "paths_procedure_frac", "Hottest procedure", float(shares.max()), "1", definition, "calltree.exclusive"
+        "paths_procedure_frac",
+        "Hottest procedure",
+        float(shares.max()),
+        "1",
+        (
+            "share of all threads' CPU time that this procedure itself takes, without the functions it "
+            "calls"
+        ),
+        "calltree.exclusive",
     )
     who = "The main thread" if entry else "The program"
     title = f"{who} spends {figure.text} of its CPU time below {_place(path, deepest)}"
@@ -343,7 +469,9 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if asleep := known.get("paths_asleep_frac"):
         text += f" {asleep.label}: {asleep.text} ({asleep.definition})."
     level = "medium" if share >= SEVERE else "low"
-    yield tell(PATHS_HOST, title, level, text, (figure, own, total), gain, place=_place(path, deepest))
+    yield tell(
+        PATHS_HOST, title, level, text, (figure, own, total), gain, place=_place(path, deepest)
+    )
 
 
 def _place(path: pd.DataFrame, deepest: pd.Series) -> str:
@@ -351,14 +479,23 @@ def _place(path: pd.DataFrame, deepest: pd.Series) -> str:
     name = printable(deepest["name"], 80)
     if deepest["kind"] == "function":
         file = str(deepest["file"]).rpartition("/")[2]
-        return name if pd.isna(deepest["line"]) else f"{name} ({printable(file, 80)}:{deepest['line']})"
+        return (
+            name
+            if pd.isna(deepest["line"])
+            else f"{name} ({printable(file, 80)}:{deepest['line']})"
+        )
     of = path[path["kind"].eq("function") & (path["depth"] < deepest["depth"])]
-    return f"the {name} of {printable(calltree.called(str(of['name'].iloc[-1])), 80)}" if len(of) else f"the {name}"
+    return (
+        f"the {name} of {printable(calltree.called(str(of['name'].iloc[-1])), 80)}"
+        if len(of)
+        else f"the {name}"
+    )
 
 
 def _of_host(known: dict[str, Figure], share: float, entry: str) -> Gain:
     """Return the gain of removing a share of the CPU time, of the main thread if there is one, from the wall time."""
-    wall, of_main = known.get("paths_wall_ns"), known.get("paths_main_thread_host_frac")
+    wall = known.get("paths_wall_ns")
+    of_main = known.get("paths_main_thread_host_frac")
     if wall is None or (entry and of_main is None):
         return Gain(1.0, math.inf, NO_WALL)
     cpu_ns = share * known["paths_host_ns"].value * (of_main.value if of_main and entry else 1.0)
@@ -369,8 +506,13 @@ def _of_host(known: dict[str, Figure], share: float, entry: str) -> Gain:
 @kept
 def mpi(view: Selection) -> pd.DataFrame:
     """Return `calltree.mpi_calls` of the host's time; empty where that was not recorded."""
-    tree, metrics = view.run.calltree, view.run.call_metrics
-    return calltree.mpi_calls(tree, metrics, metric=calltree.host_metric(metrics) or "none") if len(tree) else tree
+    tree = view.run.calltree
+    metrics = view.run.call_metrics
+    return (
+        calltree.mpi_calls(tree, metrics, metric=calltree.host_metric(metrics) or "none")
+        if len(tree)
+        else tree
+    )
 
 
 def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -380,28 +522,54 @@ def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     calls = mpi(view)
     if calls["share_frac"].sum() < NOTABLE:
         return
-    first, source = calls.iloc[0], "calltree.mpi_calls"
-    definition = "share of all threads' CPU time spent in MPI calls; nested calls count once"
-    whole = Figure("paths_mpi_frac", "MPI calls", float(calls["share_frac"].sum()), "1", definition, source)
+    first = calls.iloc[0]
+    source = "calltree.mpi_calls"
+    whole = Figure(
+        "paths_mpi_frac",
+        "MPI calls",
+        float(calls["share_frac"].sum()),
+        "1",
+        "share of all threads' CPU time spent in MPI calls; nested calls count once",
+        source,
+    )
     name = printable(first["name"], 80)
-    definition = f"share of all threads' CPU time spent in {name}"
-    most = Figure("paths_mpi_call_frac", f"MPI: {name}", float(first["share_frac"]), "1", definition, source)
+    most = Figure(
+        "paths_mpi_call_frac",
+        f"MPI: {name}",
+        float(first["share_frac"]),
+        "1",
+        f"share of all threads' CPU time spent in {name}",
+        source,
+    )
     at = "" if pd.isna(first["at"]) else f", at {printable(first['at'], 80)}"
-    others = ", ".join(f"{printable(r['name'], 80)} {percent(r['share_frac'])}" for r in calls[1:4].to_dict("records"))
+    others = ", ".join(
+        f"{printable(r['name'], 80)} {percent(r['share_frac'])}"
+        for r in calls[1:4].to_dict("records")
+    )
     text = f"Most of it is spent in this call path: {printable(first['path'], 300)}{at}. "
-    text += (f"Next: {others}. " if others else "") + "A call that waits for another rank takes CPU time too."
+    text += (
+        f"Next: {others}. " if others else ""
+    ) + "A call that waits for another rank takes CPU time too."
     title = f"MPI calls take {whole.text} of the CPU time; {name} alone takes {most.text}"
-    reason = "this is a share of all ranks' CPU time; the recording does not show how long ranks wait for each other"
+    reason = (
+        "this is a share of all ranks' CPU time; the recording does not show how long ranks wait "
+        "for each other"
+    )
     gain = Gain(1.0, math.inf, reason)
-    yield tell(MPI_TIME, title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain)
+    yield tell(
+        MPI_TIME, title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain
+    )
 
 
 def _of_wall(known: dict[str, Figure], figure: str, reason: str) -> Gain:
     """Return the gain of removing a GPU time from the wall time, or from the GPU's time where that is all there is."""
-    wall, part = known.get("paths_wall_ns"), known[figure].value
+    wall = known.get("paths_wall_ns")
+    part = known[figure].value
     if wall is None:
         share = part / known["paths_operation_ns"].value
-        return replace(removing(share, f"as a share of the GPU's time: {reason}; {NO_WALL}"), share=None)
+        return replace(
+            removing(share, f"as a share of the GPU's time: {reason}; {NO_WALL}"), share=None
+        )
     share = min(part / wall.value, 1.0)
     return removing(share, f"{reason}: {percent(share)} of the wall time")
 

@@ -29,7 +29,11 @@ def messages(view: Selection) -> Iterator[Doubt]:
     told = of_ranks(view, "DIAGNOSTICS")
     if told.empty:
         return
-    worked = {int(process) for name in ("KERNELS", "COPIES") for process in of_ranks(view, name)["process"].unique()}
+    worked = {
+        int(process)
+        for name in ("KERNELS", "COPIES")
+        for process in of_ranks(view, name)["process"].unique()
+    }
     for text, rows in told.groupby("text", sort=False):
         known = next((of for of in _known_messages() if re.search(of["pattern"], str(text))), None)
         is_of_gpu = bool(known and known.get("gpu"))
@@ -65,7 +69,8 @@ def collector(view: Selection) -> Iterator[Doubt]:
     overhead = of_ranks(view, "OVERHEAD")
     if overhead.empty:
         return
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
+    kernels = of_ranks(view, "KERNELS")
+    copies = of_ranks(view, "COPIES")
     own = completeness.collecting(overhead, kernels, copies)
     inside, share = touched(view, completeness.free(own, kernels, copies))
     if inside.empty:
@@ -93,7 +98,8 @@ def distorted(view: Selection) -> Iterator[Doubt]:
     found = steps.steady(steps.detect(view.ranges, view.all_kernels)) if len(logged) else None
     if found is None or found.empty:
         return
-    usual, profiled = float(logged.median()), float(found["dur_ns"].median())
+    usual = float(logged.median())
+    profiled = float(found["dur_ns"].median())
     if profiled > SLOWER * usual > 0:
         yield Doubt(
             Kind.DISTORTED,

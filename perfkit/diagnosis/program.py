@@ -1,9 +1,10 @@
 """What is the program, as far as the recording shows it: platform, loader of data, parallelism?
 
-A program whose communication is mostly AllReduce averages gradients (DDP) where it has a backward pass, and adds up the
-parts of a layer (tensor parallel) where it has none. AllGather and ReduceScatter move sharded parameters (FSDP, ZeRO).
-SendRecv moves activations between the stages of a pipeline, or tokens to experts; only a trace that names the
-collective tells the second, an all-to-all, from the first.
+A program whose communication is mostly AllReduce averages gradients (DDP) where it has a backward
+pass, and adds up the parts of a layer (tensor parallel) where it has none. AllGather and
+ReduceScatter move sharded parameters (FSDP, ZeRO). SendRecv moves activations between the stages of
+a pipeline, or tokens to experts; only a trace that names the collective tells the second, an
+all-to-all, from the first.
 """
 
 import re
@@ -13,11 +14,17 @@ import pandas as pd
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import kept
+from perfkit.names.parsing import library_of
 from perfkit.selection import Selection
 
 HALF = 0.5  # of the communication time: what a program mostly does (convention)
+AMD = r"\bAMD\b|Instinct|\bgfx\d|Radeon"
+PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
 LOADER = re.compile(r"DataLoader")
-BACKWARD = re.compile(r"backward|_bwd|(?<![a-z])bwd|autograd|wgrad|dgrad|Optimizer\.step|adam|multi_tensor_apply", re.I)
+BACKWARD = re.compile(
+    r"backward|_bwd|(?<![a-z])bwd|autograd|wgrad|dgrad|Optimizer\.step|adam|multi_tensor_apply",
+    re.I,
+)
 # The operation of a collective, by the kernel's name or that in a trace.
 OPERATIONS = {
     "all_to_all": re.compile(r"all_?to_?all", re.I),
@@ -33,6 +40,35 @@ def is_on(view: Selection, *platforms: str) -> bool:
 
 
 @kept
+def is_amd(view: Selection) -> bool:
+    """Tell whether the run's GPUs are AMD's, by their names or the calls of HIP."""
+    names = view.devices["name"].astype("string")
+    calls = view.run.api_calls["name"].cat.categories
+    libraries = view.run.calltree["module"].cat.categories
+    return (
+        bool(names.str.contains(AMD).any())
+        or any(str(name).startswith("hip") for name in calls)
+        or any("libamdhip" in str(name) for name in libraries)
+    )
+
+
+@kept
+def is_pytorch(view: Selection) -> bool:
+    """Tell whether operators, names of ranges or kernels, or a log of a training show PyTorch."""
+    if len(view.framework.ops) or "training" in view.run.kinds:
+        return True
+    if any(PYTORCH.search(str(name)) for name in view.ranges["name"].cat.categories):
+        return True
+    kernels = measured(view)["full_name"]
+    return bool(where(kernels, lambda name: library_of(name) == "PyTorch").any())
+
+
+def measured(view: Selection) -> pd.DataFrame:
+    """Return the launches that were measured, else the kernels of the timeline."""
+    return view.launches if len(view.launches) else cut(view.kernels, view.window)
+
+
+@kept
 def loads_by_workers(view: Selection) -> bool:
     """Tell whether a range, an operator or a function of a DataLoader was recorded."""
     named = (view.ranges, view.framework.ranges, view.framework.ops, view.python_calls)
@@ -44,12 +80,17 @@ def goes_backward(view: Selection) -> bool:
     """Tell whether a name of an operator, range or kernel shows a backward pass or an optimizer."""
     kernels = where(view.all_kernels["full_name"], BACKWARD.search)
     named = (view.ranges, view.framework.ranges, view.framework.ops)
-    return bool(kernels.any()) or any(bool(where(table["name"], BACKWARD.search).any()) for table in named)
+    return bool(kernels.any()) or any(
+        bool(where(table["name"], BACKWARD.search).any()) for table in named
+    )
 
 
 @kept
 def communicates_by(view: Selection) -> str:
-    """Return which of OPERATIONS takes at least half of the communication time; "" where none does."""
+    """Return which of OPERATIONS takes at least half of the communication time.
+
+    "" where none does.
+    """
     kernels = cut(view.kernels, view.window)
     kernels = kernels[kernels["family"].eq("communication")]
     total = float(kernels["dur_ns"].sum())
@@ -63,7 +104,10 @@ def communicates_by(view: Selection) -> str:
 
 
 def _named_in_trace(view: Selection) -> str:
-    """Return the operation of most of the collectives that a trace names; NCCL sends and receives for an all-to-all."""
+    """Return the operation of most of the collectives that a trace names.
+
+    NCCL sends and receives for an all-to-all.
+    """
     named = view.framework.collectives
     if named.empty:
         return ""

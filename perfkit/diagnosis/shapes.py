@@ -1,8 +1,9 @@
 """Rules that follow from the shapes of operators: bytes per second of elementwise ones, tiles of products.
 
-An elementwise operator moves at least the bytes of its tensors; a large one that reaches under 60 % of the memory's
-bandwidth has kernels that could be faster (convention, as Nsight Compute's rule SOLBottleneck). A matrix product is
-cut into tiles of its output, one per block: fewer tiles than half of the SMs leave most of the GPU idle.
+An elementwise operator moves at least the bytes of its tensors; a large one that reaches under 60 %
+of the memory's bandwidth has kernels that could be faster (convention, as Nsight Compute's rule
+SOLBottleneck). A matrix product is cut into tiles of its output, one per block: fewer tiles than
+half of the SMs leave most of the GPU idle.
 """
 
 import json
@@ -13,20 +14,24 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from perfkit import hardware
 from perfkit.analysis import flops
 from perfkit.analysis.causes import where
+from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.framework import gpu_time
+from perfkit.diagnosis.framework import data_sheet, gpu_time
 from perfkit.diagnosis.rules.kernels import ELEMENTWISE_BANDWIDTH, FEW_TILES
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
 
-SLOW, TAKEN, LONG_NS = 0.6, 0.3, 10_000
-TOO_FEW = 16  # where the number of SMs is not known; GPUs for computing have 56 and more (convention)
+SLOW = 0.6
+TAKEN = 0.3
+LONG_NS = 10_000
+TOO_FEW = (
+    16  # where the number of SMs is not known; GPUs for computing have 56 and more (convention)
+)
 PRODUCT = re.compile(r"aten::(?:mm|addmm)")
 TILE = re.compile(r"_MT(\d+)x(\d+)x\d+|_tilesize(\d+)x(\d+)x\d+")  # of Tensile, of cuBLAS
 
@@ -55,8 +60,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
     """Elementwise operators move fewer bytes per second than the memory can."""
     kernel_ns = float(cut(view.kernels, view.window)["dur_ns"].sum())
-    names = view.devices["name"].unique()
-    sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
+    sheet = data_sheet(view)
     points = flops.roofline(view.ops, gpu_time(view))
     rows = points[points["model"].eq("elementwise") & points["bytes"].notna()]
     rows = rows[rows["gpu_ns"] >= LONG_NS * rows["count"].clip(lower=1)]
@@ -67,24 +71,45 @@ def _elementwise(view: Selection, busy: float) -> Iterator[Finding]:
     used = rate / sheet.memory_bytes_per_s
     if used >= SLOW:
         return
-    longest = rows.iloc[int(rows["gpu_ns"].to_numpy().argmax())]
-    definition = "bytes of the tensors of elementwise operators, by their shapes, per second of their kernels"
-    moved = Figure("elementwise_bytes_per_s", "Elementwise operators", rate, "bytes/s", definition, "flops.roofline")
-    definition = f"that rate over the bandwidth of the data sheet ({sheet.name})"
-    part = Figure("elementwise_dram_frac", "Bandwidth they use", used, "1", definition, "flops.roofline")
+    longest = largest(rows, "gpu_ns")
+    moved = Figure(
+        "elementwise_bytes_per_s",
+        "Elementwise operators",
+        rate,
+        "bytes/s",
+        (
+            "bytes of the tensors of elementwise operators, by their shapes, per second of their "
+            "kernels"
+        ),
+        "flops.roofline",
+    )
+    part = Figure(
+        "elementwise_dram_frac",
+        "Bandwidth they use",
+        used,
+        "1",
+        f"that rate over the bandwidth of the data sheet ({sheet.name})",
+        "flops.roofline",
+    )
     share = busy * time / kernel_ns
     title = f"Elementwise operators use only {part.text} of the bandwidth of the device memory"
-    text = f"They take {percent(share)} of the time and move {moved.text}, of {size(sheet.memory_bytes_per_s)}/s. "
+    text = (
+        f"They take {percent(share)} of the time and move {moved.text}, of "
+        f"{size(sheet.memory_bytes_per_s)}/s. "
+    )
     text += f"Most of it is {printable(longest['name'], 60)}: {int(longest['count']):,} times."
     gain = removing(share * (1 - used), "best case: they use the whole bandwidth of the data sheet")
-    yield tell(ELEMENTWISE_BANDWIDTH, title, severity(share * (1 - used)), text, (part, moved), gain)
+    yield tell(
+        ELEMENTWISE_BANDWIDTH, title, severity(share * (1 - used)), text, (part, moved), gain
+    )
 
 
 @kept
 def few_tiles(view: Selection) -> Tiles | None:
-    """Return the products with one shape and one kernel whose output has few tiles; None where none is known.
+    """Return the products with one shape and one kernel whose output has few tiles.
 
-    Their rate needs no launch: products of one shape and kernels of one name that are equally many belong together.
+    None where none is known. Their rate needs no launch: products of one shape and kernels of one
+    name that are equally many belong together.
     """
     products = view.ops[where(view.ops["name"], PRODUCT.fullmatch)]
     kernels = view.kernels  # of all the recording: operators begin before their kernels do
@@ -103,11 +128,15 @@ def few_tiles(view: Selection) -> Tiles | None:
         math.ceil(rows / tile_columns) * math.ceil(columns / tile_rows),
     )
     # What a library launches before or after its product belongs to it.
-    of_product = kernels[kernels["family"].eq("gemm") | where(kernels["full_name"], lambda name: "Cijk_" in name)]
+    of_product = kernels[
+        kernels["family"].eq("gemm") | where(kernels["full_name"], lambda name: "Cijk_" in name)
+    ]
     time = float(of_product["dur_ns"].sum())
     rate = 2.0 * rows * inner * columns * len(products) / time * 1e9
     sms = (
-        float(view.devices["sm_count"].astype("Float64").max()) if view.devices["sm_count"].notna().any() else math.nan
+        float(view.devices["sm_count"].astype("Float64").max())
+        if view.devices["sm_count"].notna().any()
+        else math.nan
     )
     share = time / float(kernels["dur_ns"].sum())
     return Tiles(names[0], (rows, columns), (tile_rows, tile_columns), count, rate, share, sms)
@@ -119,7 +148,9 @@ def _sizes(shapes: str) -> tuple[int, int, int]:
     >>> _sizes("[[256,131072],[131072,512]]"), _sizes("[]")
     ((256, 131072, 512), (0, 0, 0))
     """
-    matrices = [shape for shape in json.loads(shapes) if isinstance(shape, list) and len(shape) == 2]
+    matrices = [
+        shape for shape in json.loads(shapes) if isinstance(shape, list) and len(shape) == 2
+    ]
     if len(matrices) < 2 or matrices[-2][1] != matrices[-1][0]:
         return 0, 0, 0
     return int(matrices[-2][0]), int(matrices[-1][0]), int(matrices[-1][1])
@@ -132,16 +163,39 @@ def _few_tiles(view: Selection, busy: float) -> Iterator[Finding]:
     most = TOO_FEW if pd.isna(found.sms) else found.sms / 2
     if found.tiles >= most:
         return
-    definition = "tiles of the output of a matrix product, by its shapes and the tile in the kernel's name"
-    tiles = Figure("tiles_count", "Tiles of the output", found.tiles, "count", definition, "OPS, KERNELS")
-    definition = "operations of these products, by their shapes, per second of their kernels"
-    rate = Figure("tiles_flops_per_s", "Rate of the products", found.flops_per_s, "FLOP/s", definition, "OPS, KERNELS")
+    tiles = Figure(
+        "tiles_count",
+        "Tiles of the output",
+        found.tiles,
+        "count",
+        (
+            "tiles of the output of a matrix product, by its shapes and the tile in the kernel's name"
+        ),
+        "OPS, KERNELS",
+    )
+    rate = Figure(
+        "tiles_flops_per_s",
+        "Rate of the products",
+        found.flops_per_s,
+        "FLOP/s",
+        "operations of these products, by their shapes, per second of their kernels",
+        "OPS, KERNELS",
+    )
     share = busy * found.share
-    title = f"The output of a matrix product has only {tiles.text} tiles: most of the GPU has no work"
+    title = (
+        f"The output of a matrix product has only {tiles.text} tiles: most of the GPU has no work"
+    )
     output, tile = (f"{first:,} x {second:,}" for first, second in (found.output, found.tile))
-    text = f"The output is {output}, and “{printable(found.kernel, 60)}” cuts it into tiles of {tile}, one per block. "
+    text = (
+        f"The output is {output}, and “{printable(found.kernel, 60)}” cuts it into tiles of {tile}, "
+        "one per block. "
+    )
     text += f"These products take {percent(share)} of the time and reach {rate.text}."
-    gain = Gain(1.0, math.inf, "the recording does not show how many blocks share the inner dimension already")
+    gain = Gain(
+        1.0,
+        math.inf,
+        "the recording does not show how many blocks share the inner dimension already",
+    )
     if pd.notna(found.sms):
         gain = removing(share * (1 - found.tiles / found.sms), "best case: all SMs work on them")
     yield tell(FEW_TILES, title, severity(share), text, (tiles, rate), gain)

@@ -17,120 +17,95 @@ class Source(NamedTuple):
     is_of_kernel_times: bool = False
 
 
+# Texts that name tables, the one that is counted or timed first.
+TABLES = (
+    *("DEVICES", "KERNELS", "LAUNCHES", "LINKS", "SAMPLES", "SCHEDULE", "STALLS", "TRACE"),
+    *("KERNELS, COPIES", "KERNELS, API_CALLS", "KERNELS, DEVICES", "KERNELS, SAMPLES"),
+    *("RANGES, KERNELS", "COPIES, KERNELS", "SAMPLES, KERNELS"),
+)
+# Texts that name tables, and the analysis of them.
+ANALYSED = (
+    *("KERNELS, COPIES; timeline.busy", "KERNELS, COPIES; timeline.breakdown"),
+    *("KERNELS; compare.families", "COPIES; memory.copied", "LAUNCHES; roofline.points"),
+    *("RANGES, KERNELS; compare.steps", "RANGES, KERNELS; efficiency.mfu"),
+    *("RANGES, KERNELS; efficiency.samples_per_s", "RANGES, KERNELS; scaling.training_time"),
+    *("SAMPLES; timeline.samples_mean", "SAMPLES; efficiency.mfu"),
+    *("SAMPLES; efficiency.samples_per_s", "SAMPLES; scaling.training_time"),
+    "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps",
+)
+OPERATIONS = ("KERNELS", "COPIES")
+OF_OPERATORS = ("framework/OPS", "framework/KERNELS", "framework/API_CALLS")
+CALLS = ("CALLTREE", "CALL_METRICS")
+MEASURED = ("LAUNCHES", "COUNTERS")
+STEPS = ("RANGES", "KERNELS")
+BOTH = ("RANGES", "baseline/RANGES", "KERNELS", "baseline/KERNELS")
+# The tables of an analysis that stands alone, by its name in `perfkit.analysis`. Those of
+# extensions stand there.
+ANALYSES = {
+    "timeline.busy": OPERATIONS,
+    "timeline.breakdown": OPERATIONS,
+    "communication.imbalance": ("framework/COLLECTIVES",),
+    "owners.owned": (*OPERATIONS, "API_CALLS", "OS_CALLS", "SCHEDULE"),
+    "checkpoints.detect": (*OPERATIONS, "RANGES", "OS_CALLS"),
+    "steps.detect": STEPS,
+    "calltree.gpu_summary": CALLS,
+    "calltree.exclusive": CALLS,
+    "calltree.hot_path": CALLS,
+    "calltree.mpi_calls": CALLS,
+    "calltree.paths.calls": CALLS,
+    "calltree.paths.regions": CALLS,
+    "calltree.utilisation": ("TRACE",),
+    "roofline.bound": ("LAUNCHES",),
+    "limiters.limiters": MEASURED,
+    "access.losses": MEASURED,
+    "warps.stall_shares": ("STALLS", "LAUNCHES"),
+    "memory.peak": ("framework/SAMPLES",),
+    "memory.fragmentation": ("framework/SAMPLES",),
+    "memory.growth": ("framework/SAMPLES",),
+    "efficiency.reported_mfu": ("SAMPLES",),
+    "llm_operations.ceilings": ("DEVICES",),
+    "compare.steps": BOTH,
+    "compare.parts": (*BOTH, "COPIES", "baseline/COPIES"),
+    "compare.families": ("KERNELS", "baseline/KERNELS"),
+    "compare.kernels": ("KERNELS", "baseline/KERNELS"),
+    "compare.launches": ("LAUNCHES", "baseline/LAUNCHES"),
+    "compare.figures": (),
+}
+# The same of analyses of how long kernels ran.
+OF_TIMES = {
+    "communication.overlap": ("KERNELS",),
+    "communication.plateau": ("COLLECTIVES",),
+    "communication.summary": ("framework/COLLECTIVES",),
+    "gaps.idle_gaps": (*OPERATIONS, "API_CALLS", "RANGES"),
+    "operators.synchronisations": (*OPERATIONS, "API_CALLS", "RANGES"),
+    "dossier.covered": ("KERNELS", "LAUNCHES"),
+    "flops.coverage": OF_OPERATORS,
+    "flops.mfu": OF_OPERATORS,
+    "flops.roofline": OF_OPERATORS,
+    "operators.kernels_of": OF_OPERATORS,
+    "operators.many_small": OF_OPERATORS,
+    "host.input_wait": ("framework/RANGES",),
+}
+
+
+def _of_tables(text: str) -> Source:
+    """Return what a text of tables and perhaps an analysis stands for."""
+    tables, _, analysis = text.partition("; ")
+    named = tuple(tables.split(", "))
+    return Source(named, analysis, is_of_kernel_times=named[0] == "KERNELS")
+
+
 SOURCES = {
-    # Texts that name tables, no analysis.
-    "DEVICES": Source(("DEVICES",)),
-    "KERNELS": Source(("KERNELS",), is_of_kernel_times=True),
-    "LAUNCHES": Source(("LAUNCHES",)),
-    "LINKS": Source(("LINKS",)),
-    "SAMPLES": Source(("SAMPLES",)),
-    "SCHEDULE": Source(("SCHEDULE",)),
-    "STALLS": Source(("STALLS",)),
-    "TRACE": Source(("TRACE",)),
-    "KERNELS, COPIES": Source(("KERNELS", "COPIES"), is_of_kernel_times=True),
-    "KERNELS, API_CALLS": Source(("KERNELS", "API_CALLS"), is_of_kernel_times=True),
-    "RANGES, KERNELS": Source(("RANGES", "KERNELS")),
-    "COPIES, KERNELS": Source(("COPIES", "KERNELS")),
-    "KERNELS, DEVICES": Source(("KERNELS", "DEVICES"), is_of_kernel_times=True),
-    "KERNELS, SAMPLES": Source(("KERNELS", "SAMPLES"), is_of_kernel_times=True),
-    "SAMPLES, KERNELS": Source(("SAMPLES", "KERNELS")),
+    **{text: _of_tables(text) for text in (*TABLES, *ANALYSED)},
+    **{name: Source(tables, name) for name, tables in ANALYSES.items()},
+    **{name: Source(tables, name, is_of_kernel_times=True) for name, tables in OF_TIMES.items()},
+    # Texts that say more than tables and analysis.
     "OPS": Source(("OPS", "framework/OPS")),
-    # Analyses: the text is the name, as in `perfkit.analysis`. Those of extensions stand there.
-    "timeline.busy": Source(("KERNELS", "COPIES"), "timeline.busy"),
-    "timeline.breakdown": Source(("KERNELS", "COPIES"), "timeline.breakdown"),
-    "communication.overlap": Source(("KERNELS",), "communication.overlap", is_of_kernel_times=True),
-    "communication.plateau": Source(("COLLECTIVES",), "communication.plateau", is_of_kernel_times=True),
-    "communication.summary": Source(("framework/COLLECTIVES",), "communication.summary", is_of_kernel_times=True),
-    "communication.imbalance": Source(("framework/COLLECTIVES",), "communication.imbalance"),
-    "gaps.idle_gaps": Source(("KERNELS", "COPIES", "API_CALLS", "RANGES"), "gaps.idle_gaps", is_of_kernel_times=True),
-    "owners.owned": Source(("KERNELS", "COPIES", "API_CALLS", "OS_CALLS", "SCHEDULE"), "owners.owned"),
-    "operators.synchronisations": Source(
-        ("KERNELS", "COPIES", "API_CALLS", "RANGES"),
-        "operators.synchronisations",
-        is_of_kernel_times=True,
-    ),
-    "checkpoints.detect": Source(("KERNELS", "COPIES", "RANGES", "OS_CALLS"), "checkpoints.detect"),
-    "steps.detect": Source(("RANGES", "KERNELS"), "steps.detect"),
-    "calltree.gpu_summary": Source(("CALLTREE", "CALL_METRICS"), "calltree.gpu_summary"),
-    "calltree.exclusive": Source(("CALLTREE", "CALL_METRICS"), "calltree.exclusive"),
-    "calltree.hot_path": Source(("CALLTREE", "CALL_METRICS"), "calltree.hot_path"),
-    "calltree.mpi_calls": Source(("CALLTREE", "CALL_METRICS"), "calltree.mpi_calls"),
-    "calltree.utilisation": Source(("TRACE",), "calltree.utilisation"),
-    "dossier.covered": Source(("KERNELS", "LAUNCHES"), "dossier.covered", is_of_kernel_times=True),
-    "roofline.bound": Source(("LAUNCHES",), "roofline.bound"),
-    "limiters.limiters": Source(("LAUNCHES", "COUNTERS"), "limiters.limiters"),
-    "access.losses": Source(("LAUNCHES", "COUNTERS"), "access.losses"),
-    "warps.stall_shares": Source(("STALLS", "LAUNCHES"), "warps.stall_shares"),
-    "flops.coverage": Source(
-        ("framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "flops.coverage",
-        is_of_kernel_times=True,
-    ),
-    "flops.mfu": Source(
-        ("framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "flops.mfu",
-        is_of_kernel_times=True,
-    ),
-    "flops.roofline": Source(
-        ("framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "flops.roofline",
-        is_of_kernel_times=True,
-    ),
-    "operators.kernels_of": Source(
-        ("framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "operators.kernels_of",
-        is_of_kernel_times=True,
-    ),
-    "operators.many_small": Source(
-        ("framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "operators.many_small",
-        is_of_kernel_times=True,
-    ),
-    "host.input_wait": Source(("framework/RANGES",), "host.input_wait", is_of_kernel_times=True),
-    "memory.peak": Source(("framework/SAMPLES",), "memory.peak"),
-    "memory.fragmentation": Source(("framework/SAMPLES",), "memory.fragmentation"),
-    "memory.growth": Source(("framework/SAMPLES",), "memory.growth"),
-    "calltree.paths.calls": Source(("CALLTREE", "CALL_METRICS"), "calltree.paths.calls"),
-    "calltree.paths.regions": Source(("CALLTREE", "CALL_METRICS"), "calltree.paths.regions"),
-    "efficiency.reported_mfu": Source(("SAMPLES",), "efficiency.reported_mfu"),
-    "llm_operations.ceilings": Source(("DEVICES",), "llm_operations.ceilings"),
-    "compare.steps": Source(("RANGES", "baseline/RANGES", "KERNELS", "baseline/KERNELS"), "compare.steps"),
-    "compare.parts": Source(
-        ("RANGES", "baseline/RANGES", "KERNELS", "baseline/KERNELS", "COPIES", "baseline/COPIES"),
-        "compare.parts",
-    ),
-    "compare.families": Source(("KERNELS", "baseline/KERNELS"), "compare.families"),
-    "compare.kernels": Source(("KERNELS", "baseline/KERNELS"), "compare.kernels"),
-    "compare.launches": Source(("LAUNCHES", "baseline/LAUNCHES"), "compare.launches"),
-    "compare.figures": Source((), "compare.figures"),
-    # Texts that say more than the analysis.
-    "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps": Source(("RANGES", "PYTHON_CALLS", "OPS"), "gaps.idle_gaps"),
-    "COPIES; memory.copied": Source(("COPIES",), "memory.copied"),
-    "KERNELS; compare.families": Source(("KERNELS",), "compare.families", is_of_kernel_times=True),
-    "LAUNCHES; roofline.points": Source(("LAUNCHES",), "roofline.points"),
-    "RANGES, KERNELS; compare.steps": Source(("RANGES", "KERNELS"), "compare.steps"),
-    "SAMPLES; timeline.samples_mean": Source(("SAMPLES",), "timeline.samples_mean"),
-    "kernels.precision, SAMPLES": Source(
-        ("SAMPLES", "framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "kernels.precision",
-        is_of_kernel_times=True,
-    ),
-    "kernels.precision, kernels.mixed": Source(
-        ("framework/OPS", "framework/KERNELS", "framework/API_CALLS"),
-        "kernels.precision",
-        is_of_kernel_times=True,
-    ),
-    "steps.detect (nvtx)": Source(("RANGES", "KERNELS"), "steps.detect"),
-    "steps.detect (profiler step)": Source(("RANGES", "KERNELS"), "steps.detect"),
-    "steps.detect (kernel sequence)": Source(("RANGES", "KERNELS"), "steps.detect"),
-    "RANGES, KERNELS; efficiency.mfu": Source(("RANGES", "KERNELS"), "efficiency.mfu"),
-    "RANGES, KERNELS; efficiency.samples_per_s": Source(("RANGES", "KERNELS"), "efficiency.samples_per_s"),
-    "RANGES, KERNELS; scaling.training_time": Source(("RANGES", "KERNELS"), "scaling.training_time"),
-    "SAMPLES; efficiency.mfu": Source(("SAMPLES",), "efficiency.mfu"),
-    "SAMPLES; efficiency.samples_per_s": Source(("SAMPLES",), "efficiency.samples_per_s"),
-    "SAMPLES; scaling.training_time": Source(("SAMPLES",), "scaling.training_time"),
-    "KERNELS, COPIES; timeline.busy": Source(("KERNELS", "COPIES"), "timeline.busy", is_of_kernel_times=True),
-    "KERNELS, COPIES; timeline.breakdown": Source(("KERNELS", "COPIES"), "timeline.breakdown", is_of_kernel_times=True),
+    "kernels.precision, SAMPLES": Source(("SAMPLES", *OF_OPERATORS), "kernels.precision", True),
+    "kernels.precision, kernels.mixed": Source(OF_OPERATORS, "kernels.precision", True),
+    "steps.detect (nvtx)": Source(STEPS, "steps.detect"),
+    "steps.detect (profiler step)": Source(STEPS, "steps.detect"),
+    "steps.detect (kernel sequence)": Source(STEPS, "steps.detect"),
 }
 
 

@@ -1,16 +1,16 @@
 """Rules about what slows kernels down: a clock that fell, pages that move while they run.
 
-The highest clock is the one reached for a hundredth of the time in which kernels ran: single readings may be wrong. A
-clock counts as lowered below nine tenths of it, after the GPU has reached that once: a GPU that wakes up is not slowed
-down. Where the log gives a reason for a low clock, it is held against the recorded maximum, and nothing needs to have
-been reached. What is lost is the time of the kernels then, less what they would take at the highest clock.
+The highest clock is the one reached for a hundredth of the time in which kernels ran: single
+readings may be wrong. A clock counts as lowered below nine tenths of it, after the GPU has reached
+that once: a GPU that wakes up is not slowed down. Where the log gives a reason for a low clock, it
+is held against the recorded maximum, and nothing needs to have been reached. What is lost is the
+time of the kernels then, less what they would take at the highest clock.
 
-Pages of unified memory that the driver moves are copies without a CUDA call, from managed to managed memory. They are
-told where they take a tenth of the time. Whether a kernel that runs meanwhile waits for them is not recorded.
+Pages of unified memory that the driver moves are copies without a CUDA call, from managed to
+managed memory. They are told where they take a tenth of the time. Whether a kernel that runs
+meanwhile waits for them is not recorded.
 """
 
-import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,48 +18,26 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from perfkit import hardware
-from perfkit.analysis import flops, operators, timeline, whatif
-from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.alignment import aligned, on
-from perfkit.analysis.causes import covered, migrated, on_one_axis, started_by, where
-from perfkit.analysis.flops.shapes import parsed
+from perfkit.analysis.causes import covered, migrated
 from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
-from perfkit.analysis.operators import totals
 from perfkit.analysis.readings import CAUSES, as_of, is_lowered, readings, throttling
 from perfkit.diagnosis import blocks
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
-from perfkit.diagnosis.framework import VOLTA, capability, formats, gpu_time, peak
-from perfkit.diagnosis.replayed import with_others, within
+from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.rules.copies import UNIFIED_MEMORY
 from perfkit.diagnosis.rules.machine import CLOCK_LOWERED
-from perfkit.diagnosis.rules.operators import ATTENTION, FUSION, LAYOUT, PRECISION
 from perfkit.diagnosis.rules.rule import tell
-from perfkit.diagnosis.timeline import busy, detected, named, span_ns, unrecorded
+from perfkit.diagnosis.timeline import busy, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
-from perfkit.format import number, percent, printable, size
-from perfkit.names.families import FAMILIES
-from perfkit.schema import unique
+from perfkit.format import number, percent, size
 from perfkit.selection import Selection
 
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
 LOG_LONGER = "Log clock, power and temperature for an hour: nvidia-smi dmon -s pucvmet -o DT"
-NOTABLE, LOW, REACHED = 0.1, 0.9, 0.99
-SHORT_NS, TAKEN = 10_000, 0.3
-SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
-CAST = re.compile(r"aten::(?:to|_to_copy|type_as)")
-CONVERSION = re.compile("nchwToNhwc|nhwcToNchw")
-ALONE = re.compile(f"^triton_|{CONVERSION.pattern}")  # what a compiler has fused, or cuDNN runs inside of its operators
-# A softmax, a sum and a concatenation can take in their neighbours, and may last as long as before.
-FUSIBLE = ("copy", "elementwise", "normalisation", "softmax", "reduction")
-BATCH = re.compile("batch_?norm|bn_[fb]w")  # needs the mean over all of its input, so its passes remain
-PASSES = 0.2  # of the time that fusing chains saves, from which on it is told (convention)
-SOURCE = "operators.kernels_of"
-PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
-UNSEEN = "the recording lacks some operations of graphs, so their share of the time is unknown"
-Bool = NDArray[np.bool_]
+NOTABLE = 0.1
+LOW = 0.9
+REACHED = 0.99
 
 
 class Lowered(NamedTuple):
@@ -93,19 +71,12 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     yield from _migrations(view)
 
 
-def operator_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Yield which operators run kernels that could be shorter or fewer."""
-    of_ops = view.framework
-    if of_ops.ops.empty:
-        return
-    yield from _attention(of_ops, known)
-    yield from _passes(of_ops, known)
-    yield from _low_precision(of_ops, known, view if len(of_ops.all_kernels) == len(view.all_kernels) else None)
-
-
 @kept
 def lowered(view: Selection) -> Lowered | None:
-    """Return the GPU that loses most time by a lowered clock; None where no clock fell while kernels ran."""
+    """Return the GPU that loses most time by a lowered clock.
+
+    None where no clock fell while kernels ran.
+    """
     for metric in CLOCKS:
         with suppress(PerfkitError):
             found = readings(view.samples, metric, window=view.window)
@@ -114,13 +85,17 @@ def lowered(view: Selection) -> Lowered | None:
                 break
     else:
         return None
-    begin, finish = (joined.axis.at(joined.of_reading, at) for at in (found.time, found.time + found.hold))
+    begin, finish = (
+        joined.axis.at(joined.of_reading, at) for at in (found.time, found.time + found.hold)
+    )
     under = covered(on(joined.axis, joined.busy), begin, finish)
     reasons = np.any([is_lowered(view.samples, found, cause) for cause in CAUSES], axis=0)
     most = as_of(readings(view.samples, "sm_max_clock_hz"), found)
     columns = {"time": found.time, "hz": found.value, "ns": under, "told": reasons, "most_hz": most}
     frame = pd.DataFrame({"device": joined.of_reading, **columns})
-    of_device = ((at, frame[(frame["device"] == at) & (frame["ns"] > 0)]) for at in joined.both.tolist())
+    of_device = (
+        (at, frame[(frame["device"] == at) & (frame["ns"] > 0)]) for at in joined.both.tolist()
+    )
     made = [_of_device(view, joined.index.iloc[at], of) for at, of in of_device]
     told = [one for one in made if one is not None]
     return max(told, key=lambda one: one.lost_ns / one.span_ns, default=None)
@@ -143,13 +118,20 @@ def _of_device(view: Selection, device: pd.Series, of: pd.DataFrame) -> Lowered 
     if not low.any() or span.empty:
         return None
     to = float(np.average(of.loc[low, "hz"], weights=of.loc[low, "ns"]))
-    name = named(int(device["rank"]), int(device["gpu"]), view.all_kernels["rank"].nunique())
+    name = named(device, view.all_kernels)
     kernels = cut(view.all_kernels, view.window)
     kernels = kernels[kernels["rank"].eq(device["rank"]) & kernels["gpu"].eq(device["gpu"])]
     ratio = _longer(kernels, of["time"].to_numpy(), low)
     place = int(device["rank"]), int(device["gpu"])
     return Lowered(
-        name, *place, int(of["ns"].sum()), int(of.loc[low, "ns"].sum()), highest, to, ratio, int(span.iloc[0])
+        name,
+        *place,
+        int(of["ns"].sum()),
+        int(of.loc[low, "ns"].sum()),
+        highest,
+        to,
+        ratio,
+        int(span.iloc[0]),
     )
 
 
@@ -158,7 +140,11 @@ def _longer(kernels: pd.DataFrame, time: np.ndarray, low: np.ndarray) -> float:
     kernels = kernels[kernels["family"] != "communication"]
     at = np.searchsorted(time, kernels["start_ns"] + kernels["dur_ns"] // 2, side="right") - 1
     kernels = kernels.assign(low=low[np.maximum(at, 0)], grid=kernels["grid_blocks"].fillna(-1))
-    by = kernels.groupby(["full_name", "grid", "low"], observed=True)["dur_ns"].agg(["sum", "size"]).reset_index()
+    by = (
+        kernels.groupby(["full_name", "grid", "low"], observed=True)["dur_ns"]
+        .agg(["sum", "size"])
+        .reset_index()
+    )
     slow, fast = (by[by["low"] == side].set_index(["full_name", "grid"]) for side in (True, False))
     both = slow.join(fast, how="inner", lsuffix="_slow", rsuffix="_fast")
     usual = float((both["sum_fast"] / both["size_fast"] * both["size_slow"]).sum())
@@ -167,7 +153,10 @@ def _longer(kernels: pd.DataFrame, time: np.ndarray, low: np.ndarray) -> float:
 
 @kept
 def slowed_by_clock(view: Selection) -> Lowered | None:
-    """Return what the clock costs a GPU; None unless it was low for a tenth of the kernels' time."""
+    """Return what the clock costs a GPU.
+
+    None unless it was low for a tenth of the kernels' time.
+    """
     found = None if unrecorded(view) else lowered(view)
     return found if found and found.low_ns >= NOTABLE * found.kernel_ns else None
 
@@ -186,23 +175,49 @@ def _clock(view: Selection) -> Iterator[Finding]:
     if found is None:
         return
     lost = found.lost_ns / found.span_ns
-    definition = "share of the time with kernels during which the clock was below 90 % of its highest value"
-    low = Figure("clock_low_frac", "Clock lowered", found.low_ns / found.kernel_ns, "1", definition, "SAMPLES, KERNELS")
-    definition = "average lowered clock, as a share of the highest clock (reached for 1 % of the kernels' time)"
-    ratio = Figure("clock_ratio", "Lowered clock", found.to_hz / found.from_hz, "1", definition, "SAMPLES, KERNELS")
+    low = Figure(
+        "clock_low_frac",
+        "Clock lowered",
+        found.low_ns / found.kernel_ns,
+        "1",
+        (
+            "share of the time with kernels during which the clock was below 90 % of its highest value"
+        ),
+        "SAMPLES, KERNELS",
+    )
+    ratio = Figure(
+        "clock_ratio",
+        "Lowered clock",
+        found.to_hz / found.from_hz,
+        "1",
+        (
+            "average lowered clock, as a share of the highest clock (reached for 1 % of the kernels' "
+            "time)"
+        ),
+        "SAMPLES, KERNELS",
+    )
     evidence = [low, ratio]
-    text = f"On {found.name} the clock was low while kernels ran. This costs kernels {percent(lost)} of the time."
+    text = (
+        f"On {found.name} the clock was low while kernels ran. This costs kernels {percent(lost)} "
+        "of the time."
+    )
     text += _reasons(view, found)
     if not np.isnan(found.ratio):
-        definition = "ratio of the same kernels' average durations (name, grid): low clock to high clock"
         longer = Figure(
-            "clock_kernel_ratio", "Same kernels, low clock", found.ratio, "1", definition, "KERNELS, SAMPLES"
+            "clock_kernel_ratio",
+            "Same kernels, low clock",
+            found.ratio,
+            "1",
+            ("ratio of the same kernels' average durations (name, grid): low clock to high clock"),
+            "KERNELS, SAMPLES",
         )
         evidence.append(longer)
         text += f" The same kernels take {number(found.ratio)} times as long at the low clock."
     clocks = f"from {found.from_hz / 1e6:,.0f} to {found.to_hz / 1e6:,.0f} MHz"
     title = f"The clock falls {clocks} for {low.text} of the kernel time"
-    gain = removing(lost, "best case: kernels run at the highest clock; kernels that wait for memory save less")
+    gain = removing(
+        lost, "best case: kernels run at the highest clock; kernels that wait for memory save less"
+    )
     told = tell(CLOCK_LOWERED, title, severity(lost), text, tuple(evidence), gain)
     yield replace(told, next=LOG_LONGER) if _reasons(view, found) else told
 
@@ -217,7 +232,8 @@ def migrations(view: Selection) -> tuple[int, int, int, int]:
     index, (of_copy, of_kernel) = devices(copies, view.all_kernels)
     moving = union(*ends(copies, None), of_copy)
     running = union(*ends(view.all_kernels, view.window), of_kernel)
-    alone, beside = subtract(moving, running), intersect(moving, running)
+    alone = subtract(moving, running)
+    beside = intersect(moving, running)
     alone_ns, beside_ns = (int(total(part, len(index)).sum()) for part in (alone, beside))
     return len(copies), int(copies["bytes"].sum()), alone_ns, beside_ns
 
@@ -227,255 +243,37 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     span = span_ns(view)
     if not count or alone_ns + beside_ns < NOTABLE * span:
         return
-    alone, beside = alone_ns / span, beside_ns / span
-    definition = "share of the span during which the driver moved pages of unified memory and no kernel ran"
-    exposed = Figure("migration_frac", "Page migrations, no kernel", alone, "1", definition, "COPIES, KERNELS")
-    definition = "share of the span during which the driver moved pages of unified memory while kernels ran"
-    hidden = Figure("migration_beside_frac", "Page migrations, kernels run", beside, "1", definition, "COPIES, KERNELS")
-    text = f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} of the time and "
+    alone = alone_ns / span
+    beside = beside_ns / span
+    exposed = Figure(
+        "migration_frac",
+        "Page migrations, no kernel",
+        alone,
+        "1",
+        (
+            "share of the span during which the driver moved pages of unified memory and no kernel ran"
+        ),
+        "COPIES, KERNELS",
+    )
+    hidden = Figure(
+        "migration_beside_frac",
+        "Page migrations, kernels run",
+        beside,
+        "1",
+        (
+            "share of the span during which the driver moved pages of unified memory while kernels ran"
+        ),
+        "COPIES, KERNELS",
+    )
+    text = (
+        f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} "
+        "of the time and "
+    )
     text += f"for {hidden.text} while kernels run. These kernels may wait for the pages."
     title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
-    reason = "best case: the run saves this time; worst case: none, because kernels do not wait for the pages"
+    reason = (
+        "best case: the run saves this time; worst case: none, because kernels do not wait for the "
+        "pages"
+    )
     gain = removing(alone + beside, reason)
     yield tell(UNIFIED_MEMORY, title, severity(alone + beside), text, (exposed, hidden), gain)
-
-
-@kept
-def operated(view: Selection) -> pd.DataFrame:
-    """Return the kernels in the window whose launch is recorded, with `operator` and `outermost` aten operator.
-
-    A profiler records launches later than kernels: those without one count as if they were like the others. `at_ns` is
-    the start of the operator, of the kernel without one; `row` and `outer` are the rows of both in OPS, -1 without one.
-    """
-    spent, kernels = gpu_time(view), cut(view.kernels, view.window)
-    row = totals.rows_of(view.ops, spent["rank"].to_numpy(np.int64), spent["op"].to_numpy(np.int64))
-    outer = operators.outermost_aten(view.ops, totals.parents(view.ops), row)
-    kernels = kernels.assign(
-        operator=totals.named(view.ops, row),
-        outermost=totals.named(view.ops, np.where(outer >= 0, outer, row)),
-        at_ns=np.where(row >= 0, np.append(view.ops["start_ns"], 0)[row], kernels["start_ns"]),
-        row=row,
-        outer=np.where(outer >= 0, outer, row),
-    )
-    return kernels[spent["how"].ne("none")].reset_index(drop=True)
-
-
-@kept
-def casts(view: Selection) -> Bool:
-    """Tell which kernels of `operated` copy a tensor into another type, inside of whatever operator."""
-    kernels, ops = operated(view), view.ops
-    copies = where(ops["name"], "aten::copy_".__eq__) & where(ops["dtypes"], _differ)
-    found = np.append(copies, False)[kernels["row"]] | where(kernels["outermost"], CAST.fullmatch)
-    return found & kernels["family"].eq("copy").to_numpy()
-
-
-def _differ(dtypes: str) -> bool:
-    given = parsed("[]", dtypes)
-    return given is not None and len({*filter(None, given.dtypes[:2])}) == 2
-
-
-@kept
-def unfused(view: Selection) -> Bool:
-    """Tell which kernels of `operated` compute attention step by step; none where a fused kernel does it."""
-    kernels = operated(view)
-    softmax, product = (where(kernels["operator"], pattern.fullmatch) for pattern in (SOFTMAX, PRODUCT))
-    found = _steps_of_attention(kernels, softmax, product)
-    return found & ~kernels["family"].eq("attention").any()
-
-
-def _passes(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Yield kernels that only move tensors, and chains of kernels that each read and write all elements again."""
-    kernels, busy = operated(view), known.get("kernel_busy_frac")
-    total = float(kernels["dur_ns"].sum())
-    if unrecorded(view) or busy is None or 2 * total < cut(view.kernels, view.window)["dur_ns"].sum():
-        return
-    # Shorter kernels are a matter of launching.
-    share = kernels["dur_ns"].where(kernels["dur_ns"] >= SHORT_NS, 0) / (total or math.nan) * busy.value
-    copy, normal = (kernels["family"].eq(name).to_numpy() for name in ("copy", "normalisation"))
-    moves = copy & ~casts(view)
-    if (moved := float(share[moves].sum())) >= NOTABLE:
-        finding = _moving(kernels[moves], share[moves], moved, min(float(share[moves | normal].sum()), busy.value))
-        yield replace(finding, gain=with_others(finding.gain, _of_repeated(kernels, share)))
-    chained = kernels["family"].isin(FUSIBLE).to_numpy() & ~unfused(view) & ~where(kernels["full_name"], ALONE.search)
-    chained &= ~kernels["in_graph"].to_numpy()
-    found = detected(view)  # a step of ranges holds the launches of its kernels
-    time = "start_ns" if found["how"].eq("kernel sequence").all() else "at_ns"
-    moments = kernels[["rank", "dur_ns"]].assign(start_ns=kernels[time])
-    (moment, _), (begin, _) = on_one_axis([moments, found], ["rank"])
-    place = devices(kernels)[1][0], np.searchsorted(begin, moment, side="right")
-    new = ~(chained & np.r_[False, chained[:-1]]) | np.any([np.diff(at, prepend=-1) != 0 for at in place], axis=0)
-    counted = chained & (share > 0).to_numpy()
-    batch = where(kernels["full_name"], BATCH.search)
-    longest = batch | kernels["family"].isin(["softmax", "reduction"]) | kernels["outermost"].eq("aten::cat")
-    chain, light = np.cumsum(new), counted & ~np.asarray(longest)
-    parts, stay, rest = (share[of].groupby(chain[of]) for of in (counted, counted & batch, light))
-    saved = float((rest.sum() - rest.min()).sum())
-    most = float((parts.sum() - np.maximum(parts.min(), stay.sum().reindex(parts.min().index, fill_value=0))).sum())
-    if saved < PASSES:
-        return
-    inside = share[counted][parts.transform("size") > 1]
-    lengths = parts.size()[parts.size() > 1]
-    definition = "share of the span: elementwise kernels, copies, normalisations, softmaxes and sums of 10 µs or more, "
-    definition += "one after another"
-    figure = Figure("chained_frac", "Chains of kernels", float(inside.sum()), "1", definition, SOURCE)
-    text = f"Number of chains: {len(lengths):,}, each of {lengths.mean():.1f} kernels on average. Each kernel reads "
-    text += f"tensors and writes them back. {by_operator(kernels.loc[inside.index], share)}."
-    reason = "best case: each chain becomes one kernel, as long as the shortest one of the chain; "
-    gain = removing(most, f"{reason}values that are needed later must still be written, which saves less")
-    title = f"Unfused chains of elementwise kernels take {figure.text} of the time"
-    yield tell(FUSION, title, severity(saved), text, (figure,), gain)
-
-
-def _moving(kernels: pd.DataFrame, share: pd.Series, moved: float, with_normal: float) -> Finding:
-    """Return the finding on kernels that only move tensors; `with_normal`: their share with that of normalisations."""
-    is_layout = share[where(kernels["full_name"], CONVERSION.search)].sum() >= moved / 2
-    what = "convert the layout of images" if is_layout else "only move tensors"
-    definition = "share of the span: kernels of 10 µs or more that copy tensors inside the GPU's memory; no casts"
-    figure = Figure("moving_frac", "Moving tensors", moved, "1", definition, SOURCE)
-    text = f"{by_operator(kernels, share)}."
-    reason = "best case: the run saves all of this time: the next kernel reads the tensor as it lies"
-    if is_layout:
-        text += " cuDNN computes these convolutions in the format channels_last (NHWC), and the tensors are in NCHW."
-        reason = "best case: the run saves all of this time and that of normalisations, which are slow in NCHW"
-    title = f"Kernels that {what} take {figure.text} of the time"
-    gain = removing(moved, reason)
-    if is_layout:
-        gain = with_others(gain, {"normalisation": with_normal - moved})
-    return tell(LAYOUT, title, severity(moved), text, (figure,), gain)
-
-
-def _of_repeated(kernels: pd.DataFrame, share: pd.Series) -> dict[str, float]:
-    """Return the share of the time in attention, where that reads keys and values that were repeated.
-
-    Without the repetition it reads a part of the bytes.
-    """
-    repeats = kernels["outermost"].eq("aten::repeat_interleave")
-    if share[repeats].sum() < NOTABLE:
-        return {}
-    return {"attention": float(share[kernels["family"].eq("attention")].sum())}
-
-
-def by_operator(kernels: pd.DataFrame, share: pd.Series) -> str:
-    """Return the operators that launch kernels, with their share of the time, as a sentence without its end."""
-    of = share.reindex(kernels.index).groupby(kernels["outermost"].astype("string")).sum().nlargest(3)
-    told = ", ".join(f"{printable(name, 60)} {percent(part)}" for name, part in of.items() if part >= 0.01)
-    return f"Shares of the time by operator: {told}"
-
-
-def _attention(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Case 3: scores, softmax and values are kernels of their own, which write and read the N x N matrix."""
-    kernels = operated(view)
-    found, time = kernels[unfused(view)], int(kernels["dur_ns"].sum())
-    if found.empty or found["dur_ns"].sum() < NOTABLE * time:
-        return
-    share = float(found["dur_ns"].sum() / time)
-    definition = "share of the kernel time that softmax, batched matrix products and the kernels between them take"
-    figure = Figure("unfused_attention_frac", "Unfused attention", share, "1", definition, "operators.kernels_of")
-    title = f"Attention without a fused kernel takes {figure.text} of the kernel time"
-    text = "No fused attention kernel ran. So the GPU writes the matrix of scores to memory and reads it again."
-    points = flops.roofline(view.ops, gpu_time(view))
-    points = points[where(points["name"], PRODUCT.fullmatch) & points["flops_per_s"].notna()]
-    what, left = "a fused kernel takes far less time; how much is unknown without shapes", 0.0
-    if (bound := peak(view, points)) is not None:  # of their present time the products would take this at the peak
-        products = found.loc[where(found["operator"], PRODUCT.fullmatch), "dur_ns"].sum() / found["dur_ns"].sum()
-        left = min(points["flops"].sum() / points["gpu_ns"].sum() * 1e9 / bound[0], 1.0) * float(products)
-        what = f"a fused kernel needs {percent(left)} of their time, that of its products at the peak ({bound[1]})"
-    gain, level = shortening(view, known, found, what, left=left)
-    yield tell(ATTENTION, title, level, text, (figure,), gain)
-
-
-def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
-    """Tell which kernels lie in a stretch where a softmax lies between batched products and no other matrix work does.
-
-    A softmax that chooses experts follows a linear layer, and the experts' products come after it. What runs between a
-    softmax and a product, such as scaling and masks, belongs to them.
-    """
-    other = kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES).to_numpy() & ~product
-    seen = np.flatnonzero(softmax | product | other)
-    _, (device,) = devices(kernels.take(seen))
-    stretch = np.cumsum(other[seen] | (np.diff(device, prepend=0) != 0))
-    place = pd.Series(np.where(product[seen], seen, np.nan))
-    first, last = (place.groupby(stretch).transform(end).to_numpy() for end in ("min", "max"))
-    between = softmax[seen] & (first < seen) & (seen < last)
-    found = np.zeros(len(kernels), bool)
-    found[seen] = np.isin(stretch, stretch[between]) & ~other[seen]
-    follows = np.flatnonzero(found[seen[:-1]] & (np.diff(stretch) == 0) & np.diff(softmax[seen]))
-    edges = np.zeros(len(kernels), np.int64)
-    edges[seen[follows]] += 1
-    edges[seen[follows + 1]] -= 1
-    return found | ((np.cumsum(edges) > 0) & kernels["family"].ne("communication").to_numpy())
-
-
-def _low_precision(view: Selection, known: Mapping[str, Figure], whole: Selection | None) -> Iterator[Finding]:
-    shares = formats(view)
-    found, kernels = analysis_kernels.mixed(shares), cut(view.kernels, view.window)
-    if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum() or capability(view) < VOLTA:
-        return
-    figure = known["reduced_precision_frac"]
-    told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
-    title = f"Mixed precision is not active: {figure.text} of the matrix work uses 16 or 8 bits"
-    double = str(shares["format"].iloc[0]) == "fp64"  # the other kernels read and write half of the bytes in float32
-    part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
-    text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
-    matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
-    left, by = _left_on_tensor_cores(view, shares)
-    what = f"the matrix work takes {percent(left)} of its present time{by}"
-    what = what if left else "the run saves the time of the matrix work"
-    gain, level = shortening(view, known, matrix, what, left=left)
-    if double:
-        title = f"Most of the matrix work runs in float64, {figure.text} in 16 or 8 bits"
-        rest = shortening(view, known, kernels.drop(matrix.index), "", left=0.5)[0].share or 0.0
-        gain = removing((gain.share or 0.0) + rest, f"best case: {what}, the other kernels half of theirs")
-    if whole and gain.share and _staged(whole) < NOTABLE:  # the launches remain
-        of = dict.fromkeys(FAMILIES, 0.5) if double else {}
-        of |= dict.fromkeys(analysis_kernels.MATRIX_FAMILIES, left)
-        changes = tuple(whatif.Kernels(factor, family=family) for family, factor in of.items())
-        words = f"matrix kernels at {percent(left)} of their time, launches at half or all,"
-        gain = within(whole, gain, changes, words)
-        gain = replace(gain, share=min(gain.share or 0.0, 1 - 1 / gain.high))
-        level = severity(gain.share or 0.0)
-    yield tell(PRECISION, title, level, text, (figure,), gain)
-
-
-def _staged(view: Selection) -> float:
-    """Return the share of the span in calls that copy pageable memory to the GPU; a replay knows not why they wait."""
-    copies = view.copies[view.copies["src_memory"].eq("pageable")]
-    call = started_by(copies, view.api_calls)
-    return float(view.api_calls["dur_ns"].to_numpy()[unique(call[call >= 0])].sum() / span_ns(view))
-
-
-def _left_on_tensor_cores(view: Selection, shares: pd.DataFrame) -> tuple[float, str]:
-    """Return the part of its time that matrix work takes on tensor cores in 16 bits, and by what, as words.
-
-    By format it is the ratio of the data sheet's peaks, 0 where none is known. What has 16 bits already stays.
-    """
-    names = view.devices["name"].unique()
-    sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
-    rates = sheet.flops_per_s if sheet else {}
-    best = max(rates.get("bf16_tensor", 0.0), rates.get("fp16_tensor", 0.0))
-    left = {
-        name: min(rates.get("tf32_tensor" if name == "tf32" else name, 0.0) / (best or math.inf), 1.0)
-        for name in analysis_kernels.FORMATS
-    } | dict.fromkeys(analysis_kernels.REDUCED, 1.0)
-    parts = shares["format"].astype(str).map(left) * shares["share_frac"]
-    return float(parts.sum()), ", the ratio of the data sheet's peaks" if best else ""
-
-
-def shortening(
-    view: Selection, known: Mapping[str, Figure], kernels: pd.DataFrame, what: str, *, left: float = 0.0
-) -> tuple[Gain, str]:
-    """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.
-
-    Where another tool recorded the timeline of the run, they are the same part of the kernels there. Of kernels without
-    a recorded launch they are the same part as of the others.
-    """
-    if unrecorded(view):
-        return Gain(1.0, math.inf, UNSEEN), "low"
-    busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
-    every = cut(view.kernels, view.window)["dur_ns"].sum()
-    seen = operated(view)["dur_ns"].sum() if "operator" in kernels else every
-    share = float(busy["kernel_busy_ns"].sum() / span_ns(view) * every / seen)
-    if "kernel_busy_frac" in known:
-        share = min(share, float(kernels["dur_ns"].sum() / seen) * known["kernel_busy_frac"].value)
-    share *= 1 - left
-    return removing(share, f"best case: {what}"), severity(share)

@@ -1,9 +1,9 @@
 """The figures of a run at the level of the system: where its GPU time went.
 
-Without a window the span of a rank's GPUs lasts from the first to the last operation of any of them. Over several GPUs
-a time is their sum and a share their mean; the definition says from which to which the GPUs' shares reach. Where graphs
-were launched whose operations were not recorded, how the span splits up is not known: neither busy nor idle time is a
-figure.
+Without a window the span of a rank's GPUs lasts from the first to the last operation of any of
+them. Over several GPUs a time is their sum and a share their mean; the definition says from which
+to which the GPUs' shares reach. Where graphs were launched whose operations were not recorded, how
+the span splits up is not known: neither busy nor idle time is a figure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,16 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes as analysis_causes
-from perfkit.analysis import communication, completeness, gaps, host, memory, owners, steps, timeline
+from perfkit.analysis import (
+    communication,
+    completeness,
+    gaps,
+    host,
+    memory,
+    owners,
+    steps,
+    timeline,
+)
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import phases, recording
@@ -26,13 +35,21 @@ from perfkit.selection import Selection, covers
 
 PARTS = words("parts")
 IDLE_NAMES = words("idle")
-FEW, SHORT_NS = 10, 1_000_000  # operations of the GPU and their time, too few to judge a program by (convention)
-# Of a start-up: how often a kernel runs on average, and the share of the time in which GPUs work (conventions).
-ONCE, LEAST_WORK = 2.0, 0.01
+# operations of the GPU and their time, too few to judge a program by (convention)
+FEW = 10
+SHORT_NS = 1_000_000
+# Of a start-up: how often a kernel runs on average, and the share of the time in which GPUs work
+# (conventions).
+ONCE = 2.0
+LEAST_WORK = 0.01
 APART = 0.1  # shares of GPUs that differ by this much are not averaged (convention)
 AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
-STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are less than this share of the span
-INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
+# what gets faster where they are less than this share of the span
+STEADY = "the steady steps"
+MOST_STEADY = 0.9
+INSIDE_LIMIT_FRAC = (
+    0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
+)
 HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
 METRICS = words("sampled")
 
@@ -41,13 +58,15 @@ METRICS = words("sampled")
 def start_up_only(view: Selection) -> str:
     """Return how little work of the GPU there is, where nothing but the start of a program was recorded; or nothing.
 
-    Kernels run about once each, nothing repeats, and the GPUs work for a hundredth of the time at most, under 1 ms.
+    Kernels run about once each, nothing repeats, and the GPUs work for a hundredth of the time at
+    most, under 1 ms.
     """
     kernels = view.all_kernels
     if kernels.empty or phases.phases(view)["phase"].eq("loop").any():
         return ""
     times = kernels.groupby(["rank", "gpu", "full_name"], observed=True).size()
-    worked, span = int(busy(view)["device_busy_ns"].sum()), span_ns(view)
+    worked = int(busy(view)["device_busy_ns"].sum())
+    span = span_ns(view)
     if times.mean() >= ONCE or worked >= SHORT_NS or worked > LEAST_WORK * span:
         return ""
     return (
@@ -62,7 +81,8 @@ def too_few(view: Selection) -> str:
     if starting := start_up_only(view):
         return starting
     times = pd.concat([view.run.kernels["dur_ns"], view.run.copies["dur_ns"]])
-    if not 0 < (count := len(times)) < FEW or times.sum() >= SHORT_NS:
+    count = len(times)
+    if not 0 < count < FEW or times.sum() >= SHORT_NS:
         return ""
     return f"The recording holds only {count} operation{'s' * (count > 1)} of the GPU"
 
@@ -78,17 +98,33 @@ def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]
 
 
 def system_figures(view: Selection) -> dict[str, Figure]:
-    """Return the system-level figures of a selection by their id; what it cannot answer is absent."""
-    found, span = busy(view), span_ns(view)
+    """Return the system-level figures of a selection by their id.
+
+    What it cannot answer is absent.
+    """
+    found = busy(view)
+    span = span_ns(view)
     made: list[Figure] = []
     if span:
         source = "KERNELS, COPIES; timeline.busy"
         of = "window, or from the first to the last operation of a rank's GPUs"
         if isinstance(view.measured, dict):
-            of = "from the first to the last operation of all ranks, of each rank the part that it recorded"
+            of = (
+                "from the first to the last operation of all ranks, of each rank the part that it "
+                "recorded"
+            )
         elif view.window is None and len(found["rank"].unique()) > 1:
             of += "; the ranks have no common clock, so perfkit measures each over its own time"
-        made.append(Figure("gpu_count", "GPUs seen", len(found), "count", "GPUs with at least one operation", source))
+        made.append(
+            Figure(
+                "gpu_count",
+                "GPUs seen",
+                len(found),
+                "count",
+                "GPUs with at least one operation",
+                source,
+            )
+        )
         whole = _judged_ns(view, found)
         made.append(Figure("span_ns", "Span", int(whole.max()), "ns", of, source))
         made += _unknown(view, whole)
@@ -106,8 +142,16 @@ def system_figures(view: Selection) -> dict[str, Figure]:
     made += [*_kernels(view), *_copies(view)]
     if len(steady := steps.steady(detected(view))):
         source = f"steps.detect ({steady['how'].iloc[0]})"
-        definition = "iterations without warm-up; what several ranks do together is one"
-        made.append(Figure("step_count", "Steady steps", steps.count(steady), "count", definition, source))
+        made.append(
+            Figure(
+                "step_count",
+                "Steady steps",
+                steps.count(steady),
+                "count",
+                "iterations without warm-up; what several ranks do together is one",
+                source,
+            )
+        )
         made.append(Figure("step_median_ns", "Median step", *_step(view, steady), source))
     made += _samples(view)
     return {figure.id: figure for figure in made}
@@ -117,7 +161,9 @@ def _judged_ns(view: Selection, found: pd.DataFrame) -> pd.Series:
     """Return how long each GPU is looked at, ns, in the order of `busy`: without pauses that happen once."""
     once = completeness.within(phases.pauses(view), spans(view))
     paused = once.groupby(["rank", "gpu"])["dur_ns"].sum()
-    of_gpu = paused.reindex(pd.MultiIndex.from_frame(found[["rank", "gpu"]]), fill_value=0).to_numpy()
+    of_gpu = paused.reindex(
+        pd.MultiIndex.from_frame(found[["rank", "gpu"]]), fill_value=0
+    ).to_numpy()
     judged: pd.Series = found["end_ns"] - found["start_ns"] - of_gpu
     return judged
 
@@ -128,7 +174,9 @@ def _unknown(view: Selection, whole: pd.Series) -> Iterator[Figure]:
     if lost:
         definition = "share of the span of which the recording does not tell whether the GPU worked"
         source = "KERNELS, COPIES; timeline.busy"
-        yield Figure("unknown_frac", "Time unknown", lost / int(whole.sum()), "1", definition, source)
+        yield Figure(
+            "unknown_frac", "Time unknown", lost / int(whole.sum()), "1", definition, source
+        )
 
 
 def _whole(found: pd.DataFrame) -> str:
@@ -137,19 +185,29 @@ def _whole(found: pd.DataFrame) -> str:
 
 
 def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
-    """Return the median steady step of the last phase, unit and definition; the GPU's step where the CPU runs ahead."""
+    """Return the median steady step of the last phase, unit and definition.
+
+    The GPU's step where the CPU runs ahead.
+    """
     phase = steps.last_phase(steady)
-    median, definition = float(phase["dur_ns"].median()), "median duration of the steady steps"
+    median = float(phase["dur_ns"].median())
+    definition = "median duration of the steady steps"
     if len(phase) < len(steady):
-        earlier = steady.loc[~steady["start_ns"].isin(phase["start_ns"]), "dur_ns"].quantile([0.1, 0.9])
+        earlier = steady.loc[~steady["start_ns"].isin(phase["start_ns"]), "dur_ns"].quantile(
+            [0.1, 0.9]
+        )
         definition = (
             f"median duration of the last {steps.count(phase):,} of {steps.count(steady):,} steady steps; "
             "the steps before take "
         )
-        definition += f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
+        definition += (
+            f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
+        )
     if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
         found = detected(view)
-        of_gpu = steps.on_gpu(found, view.all_kernels, view.api_calls)[found["start_ns"].isin(phase["start_ns"])]
+        of_gpu = steps.on_gpu(found, view.all_kernels, view.api_calls)[
+            found["start_ns"].isin(phase["start_ns"])
+        ]
         if of_gpu.notna().mean() >= HALF and of_gpu.median() > AHEAD * median:
             definition += ", on the GPU from the first kernel of a step to the first of the next; "
             definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
@@ -157,29 +215,36 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
     return median, "ns", definition
 
 
-def named(rank: int, gpu: int, ranks: int) -> str:
-    """Return what a GPU is called, with its rank where there are several.
+def named(place: pd.Series, among: pd.DataFrame) -> str:
+    """Return what the GPU of a row is called, with its rank where a table has several.
 
-    >>> named(0, 2, 1), named(1, 0, 4)
-    ('GPU 2', 'GPU 0 of rank 1')
+    >>> [named(pd.Series({"rank": 1, "gpu": 2}), pd.DataFrame({"rank": r})) for r in ([1], [0, 1])]
+    ['GPU 2', 'GPU 2 of rank 1']
     """
-    return f"GPU {gpu}" if ranks == 1 else f"GPU {gpu} of rank {rank}"
+    gpu = f"GPU {int(place['gpu'])}"
+    return f"{gpu} of rank {int(place['rank'])}" if len(among["rank"].unique()) > 1 else gpu
 
 
 def extremes(gpus: pd.DataFrame, values: pd.Series) -> tuple[tuple[str, float], tuple[str, float]]:
     """Return the name and the value of the GPU with the least, and of that with the most."""
-    ranks, numbers = gpus["rank"].nunique(), values.to_numpy()
+    numbers = values.to_numpy()
     rows = (gpus.iloc[at] for at in (int(numbers.argmin()), int(numbers.argmax())))
-    names = [named(int(row["rank"]), int(row["gpu"]), ranks) for row in rows]
+    names = [named(row, gpus) for row in rows]
     return (names[0], float(numbers.min())), (names[1], float(numbers.max()))
 
 
 def among(gpus: pd.DataFrame, shares: pd.Series) -> str:
-    """Return from which to which share the GPUs reach, as the end of a definition; empty for one GPU."""
+    """Return from which to which share the GPUs reach, as the end of a definition.
+
+    Empty for one GPU.
+    """
     if len(gpus) < 2:
         return ""
     (least_of, least), (most_of, most) = extremes(gpus, shares)
-    return f"; average of {len(gpus)} GPUs, from {percent(least)} ({least_of}) to {percent(most)} ({most_of})"
+    return (
+        f"; average of {len(gpus)} GPUs, from {percent(least)} ({least_of}) to {percent(most)} "
+        f"({most_of})"
+    )
 
 
 def on_gpus(share: float, gpus: pd.DataFrame, shares: pd.Series) -> str:
@@ -188,8 +253,27 @@ def on_gpus(share: float, gpus: pd.DataFrame, shares: pd.Series) -> str:
         return f"{percent(share)} of the time"
     (least_of, least), (most_of, most) = extremes(gpus, shares)
     if most - least < APART:
-        return f"{' to '.join(dict.fromkeys((percent(least), percent(most))))} of the time on {len(gpus)} GPUs"
+        return (
+            f"{' to '.join(dict.fromkeys((percent(least), percent(most))))} of the time on "
+            f"{len(gpus)} GPUs"
+        )
     return f"{percent(most)} of the time on {most_of} ({least_of}: {percent(least)})"
+
+
+def whose_idle(view: Selection, cause: str, share: float, *, verb: str = "") -> str:
+    """Return which GPU is idle for a cause and how long, as the end of a sentence.
+
+    Of several GPUs it is the idlest one, or all of them where they agree. `share` is that of one
+    GPU, `verb` what stands before "idle".
+    """
+    gpus = busy(view)
+    if len(gpus) < 2:
+        return f"the GPU{verb} idle {percent(share)} of the time"
+    (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
+    if most - least < APART:
+        reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
+        return f"each of {len(gpus)} GPUs{verb} idle {reach} of the time"
+    return f"{most_of}{verb} idle {percent(most)} of the time ({least_of}: {percent(least)})"
 
 
 def summed(gpus: pd.DataFrame) -> str:
@@ -209,10 +293,15 @@ def left_out(view: Selection) -> pd.DataFrame:
 
 @kept
 def busy(view: Selection) -> pd.DataFrame:
-    """Return `timeline.busy` of a selection; `span_ns` and the shares are those of the known time."""
+    """Return `timeline.busy` of a selection.
+
+    `span_ns` and the shares are those of the known time.
+    """
     unknown = left_out(view)
     operations = view.kernels, view.copies
-    return timeline.busy(*operations, window=view.measured, others=view.other_kernels, unknown=unknown)
+    return timeline.busy(
+        *operations, window=view.measured, others=view.other_kernels, unknown=unknown
+    )
 
 
 def span_ns(view: Selection) -> int:
@@ -228,7 +317,9 @@ def breakdown(view: Selection) -> pd.DataFrame:
     """Return `timeline.breakdown` of a selection; `span_ns` is the known time."""
     unknown = left_out(view)
     operations = view.kernels, view.copies
-    return timeline.breakdown(*operations, window=view.measured, others=view.other_kernels, unknown=unknown)
+    return timeline.breakdown(
+        *operations, window=view.measured, others=view.other_kernels, unknown=unknown
+    )
 
 
 def timelines(run: Run) -> list[Recorded]:
@@ -241,20 +332,34 @@ def timelines(run: Run) -> list[Recorded]:
 def unrecorded(view: Selection) -> str:
     """Return why it is not known when the GPU worked, empty if it is.
 
-    The timeline does not cover the window, or operations of graphs were not recorded. A graph launch does not say on
-    which GPU: all GPUs of the run are looked at, whichever were chosen.
+    The timeline does not cover the window, or operations of graphs were not recorded. A graph
+    launch does not say on which GPU: all GPUs of the run are looked at, whichever were chosen.
     """
     run = view.run
     if view.window is not None and not covers(timelines(run), view.window):
         return "no timeline of the GPU was recorded during all of the window"
     found = host.recorded(run.kernels, run.copies, run.api_calls, window=view.window)
-    launched, empty, idle = (int(found[column].sum()) for column in ("launch_count", "empty_count", "idle_ns"))
+    launched, empty, idle = (
+        int(found[column].sum()) for column in ("launch_count", "empty_count", "idle_ns")
+    )
     if empty > LACKING_LIMIT_FRAC * launched:
         return f"{empty:,} of {launched:,} graph launches have no operation in the recording"
-    span = int(timeline.busy(run.kernels, run.copies, window=view.window)["span_ns"].sum()) if idle else 0
+    span = (
+        int(timeline.busy(run.kernels, run.copies, window=view.window)["span_ns"].sum())
+        if idle
+        else 0
+    )
     if idle > INSIDE_LIMIT_FRAC * span:
-        return f"graphs were recorded in part: inside them nothing runs for {percent(idle / span)} of the time"
+        return (
+            f"graphs were recorded in part: inside them nothing runs for {percent(idle / span)} of "
+            "the time"
+        )
     return ""
+
+
+def is_judged(view: Selection) -> bool:
+    """Tell whether rules may judge the time between the first and the last operation of the GPUs."""
+    return not unrecorded(view) and not start_up_only(view)
 
 
 def _parts(view: Selection, span: int) -> Iterator[Figure]:
@@ -272,8 +377,14 @@ def _parts(view: Selection, span: int) -> Iterator[Figure]:
     total = int(overlap["communication_ns"].sum())
     if total:
         hidden = int(overlap["overlapped_ns"].sum()) / total
-        definition = "share of the communication time during which compute kernels ran too"
-        yield Figure("overlap_frac", "Communication overlapped", hidden, "1", definition, "communication.overlap")
+        yield Figure(
+            "overlap_frac",
+            "Communication overlapped",
+            hidden,
+            "1",
+            "share of the communication time during which compute kernels ran too",
+            "communication.overlap",
+        )
 
 
 def _kernels(view: Selection) -> Iterator[Figure]:
@@ -283,10 +394,22 @@ def _kernels(view: Selection) -> Iterator[Figure]:
     lasted = kernels["dur_ns"]
     short = "share of kernels that ran for less than 10 µs; one launch costs about as much"
     for id, label, value, unit, definition in (
-        ("kernel_count", "Kernel launches", len(kernels), "count", "number of kernel executions in the window"),
+        (
+            "kernel_count",
+            "Kernel launches",
+            len(kernels),
+            "count",
+            "number of kernel executions in the window",
+        ),
         ("kernel_sum_ns", "Kernel time", int(lasted.sum()), "ns", "sum of kernel durations"),
         ("kernel_mean_ns", "Mean kernel", float(lasted.mean()), "ns", "kernel time per launch"),
-        ("kernel_median_ns", "Median kernel", float(lasted.median()), "ns", "median kernel duration"),
+        (
+            "kernel_median_ns",
+            "Median kernel",
+            float(lasted.median()),
+            "ns",
+            "median kernel duration",
+        ),
         ("short_kernel_frac", "Kernels under 10 µs", float((lasted < 10_000).mean()), "1", short),
     ):
         yield Figure(id, label, value, unit, definition, "KERNELS")
@@ -300,11 +423,16 @@ def detected(view: Selection) -> pd.DataFrame:
 
 @kept
 def of_steps(view: Selection) -> Selection | None:
-    """Return the view cut to its steady steps; None where there are none, or hardly anything else was recorded."""
-    found, seen = steps.steady(detected(view)), busy(view)
+    """Return the view cut to its steady steps.
+
+    None where there are none, or hardly anything else was recorded.
+    """
+    found = steps.steady(detected(view))
+    seen = busy(view)
     if found.empty:
         return None
-    first, last = int(found["start_ns"].min()), int((found["start_ns"] + found["dur_ns"]).max())
+    first = int(found["start_ns"].min())
+    last = int((found["start_ns"] + found["dur_ns"]).max())
     if last - first >= MOST_STEADY * (seen["end_ns"] - seen["start_ns"]).max():
         return None
     return Selection(view.run, view.ranks, view.gpus, (first, last), view.pattern, view.families)
@@ -313,16 +441,39 @@ def of_steps(view: Selection) -> Selection | None:
 def _copies(view: Selection) -> Iterator[Figure]:
     moved = memory.copied(view.copies, by=("direction",), window=view.window).set_index("direction")
     for direction in moved.index.intersection(["H2D", "D2H", "P2P"]):
-        row, name, source = moved.loc[direction], str(direction).lower(), "COPIES; memory.copied"
+        row = moved.loc[direction]
+        name = str(direction).lower()
+        source = "COPIES; memory.copied"
         yield Figure(
-            f"{name}_count", f"{direction} copies", int(row["count"]), "count", "number of copies in the window", source
+            f"{name}_count",
+            f"{direction} copies",
+            int(row["count"]),
+            "count",
+            "number of copies in the window",
+            source,
         )
-        yield Figure(f"{name}_bytes", f"{direction} volume", int(row["bytes"]), "bytes", "bytes copied", source)
-        yield Figure(f"{name}_ns", f"{direction} time", int(row["total_ns"]), "ns", "sum of copy durations", source)
+        yield Figure(
+            f"{name}_bytes",
+            f"{direction} volume",
+            int(row["bytes"]),
+            "bytes",
+            "bytes copied",
+            source,
+        )
+        yield Figure(
+            f"{name}_ns",
+            f"{direction} time",
+            int(row["total_ns"]),
+            "ns",
+            "sum of copy durations",
+            source,
+        )
         if np.isfinite(row["bytes_per_s"]):
             definition = "bytes per copy time; copies without a duration do not count"
             rate = float(row["bytes_per_s"])
-            yield Figure(f"{name}_bytes_per_s", f"{direction} bandwidth", rate, "bytes/s", definition, source)
+            yield Figure(
+                f"{name}_bytes_per_s", f"{direction} bandwidth", rate, "bytes/s", definition, source
+            )
 
 
 def _idle(view: Selection, span: int) -> Iterator[Figure]:
@@ -331,11 +482,18 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
     gpus = busy(view)
     for cause, total in idle_of_gpus(view).sum().items():
         label = f"Idle: {IDLE_NAMES.get(str(cause), str(cause).replace('_', ' '))}"
-        definition = (
-            f"share of {_whole(gpus)} during which the GPU was idle for this reason; at each moment, perfkit looks at "
-            f"the thread that launched the next operation{among(gpus, idle_shares(view, str(cause)))}"
+        yield Figure(
+            f"idle_{cause}_frac",
+            label,
+            float(total / span),
+            "1",
+            (
+                f"share of {_whole(gpus)} during which the GPU was idle for this reason; at each "
+                "moment, perfkit looks at the thread that launched the next operation"
+                f"{among(gpus, idle_shares(view, str(cause)))}"
+            ),
+            "gaps.idle_gaps",
         )
-        yield Figure(f"idle_{cause}_frac", label, float(total / span), "1", definition, "gaps.idle_gaps")
 
 
 @kept
@@ -353,7 +511,9 @@ def idle_gaps(view: Selection) -> pd.DataFrame | None:
 def every_gap(view: Selection) -> pd.DataFrame:
     """Return `gaps.idle_gaps` of a selection; what is left out is no gap."""
     operations = (view.all_kernels, view.copies, view.api_calls)
-    found = gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+    found = gaps.idle_gaps(
+        *operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls
+    )
     return completeness.cut_gaps(found, left_out(view))
 
 
@@ -385,24 +545,35 @@ def idle_by_cause(view: Selection) -> pd.DataFrame:
 
 
 def idle_shares(view: Selection, cause: str) -> pd.Series:
-    """Return the share of each GPU's span that is idle for a cause, in the order of `busy`; all of it for none."""
+    """Return the share of each GPU's span that is idle for a cause, in the order of `busy`.
+
+    All of it for none.
+    """
     gpus = busy(view)
     if not cause:
         return (gpus["span_ns"] - gpus["device_busy_ns"]) / gpus["span_ns"]
-    idle = idle_of_gpus(view)[cause].reindex(pd.MultiIndex.from_frame(gpus[["rank", "gpu"]]), fill_value=0)
+    idle = idle_of_gpus(view)[cause].reindex(
+        pd.MultiIndex.from_frame(gpus[["rank", "gpu"]]), fill_value=0
+    )
     return pd.Series(idle.to_numpy() / gpus["span_ns"].to_numpy(), gpus.index)
 
 
 def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
     """Return what each cause has of each gap, ns: a column per detail of a wait for the host, and per other cause."""
     parts = {part.removesuffix("_ns"): found[part] for part in analysis_causes.PARTS}
-    whole = {cause: found["dur_ns"].where(found["cause"].eq(cause), 0) for cause in ("unattributed", "edge")}
+    whole = {
+        cause: found["dur_ns"].where(found["cause"].eq(cause), 0)
+        for cause in ("unattributed", "edge")
+    }
     return pd.DataFrame({**parts, **whole}, copy=False)
 
 
 @kept
 def idle_of_gpus(view: Selection) -> pd.DataFrame:
-    """Return the sums of `idle_parts`, ns, of each rank and gpu with gaps; the causes must be known."""
+    """Return the sums of `idle_parts`, ns, of each rank and gpu with gaps.
+
+    The causes must be known.
+    """
     found = idle_gaps(view)
     assert found is not None
     return idle_parts(found).groupby([found["rank"], found["gpu"]]).sum()
@@ -411,10 +582,12 @@ def idle_of_gpus(view: Selection) -> pd.DataFrame:
 def sampled(view: Selection) -> pd.DataFrame:
     """Return `timeline.samples_mean` over the window, or over the time from the first to the last operation.
 
-    The other figures speak of that time too; readings before the program used the GPU would dilute it.
+    The other figures speak of that time too; readings before the program used the GPU would dilute
+    it.
     """
     window = view.window
-    if window is None and len(found := busy(view)):
+    found = busy(view)
+    if window is None and len(found):
         window = int(found["start_ns"].min()), int(found["end_ns"].max()) + 1
     return timeline.samples_mean(view.samples, window=window)
 
@@ -426,5 +599,10 @@ def _samples(view: Selection) -> Iterator[Figure]:
         if len(rows):
             value = float((rows["mean"] * rows["count"]).sum() / rows["count"].sum())
             yield Figure(
-                f"sample_{metric}", f"{label} (sampled)", value, "1", definition, "SAMPLES; timeline.samples_mean"
+                f"sample_{metric}",
+                f"{label} (sampled)",
+                value,
+                "1",
+                definition,
+                "SAMPLES; timeline.samples_mean",
             )

@@ -1,15 +1,17 @@
 """Rules about copies, which kind of them holds up the GPU, and about communication that nothing hides.
 
-A copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first of:
-small, pageable, synchronous, serial. Serial copies of which one direction alone lasts more than twice as long as the
-GPU computes are bound by the link: computation can hide less than half of them (convention). Copies to and from the
-GPU can overlap each other, so their sum says nothing. Copies from or to pageable memory are told even
-where they cost little, with low severity, as soon as they move half of the bytes: they bind the host as well, and one
-option mends it. Another rule covers copies of checkpoints.
+A copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one
+kind, the first of: small, pageable, synchronous, serial. Serial copies of which one direction alone
+lasts more than twice as long as the GPU computes are bound by the link: computation can hide less
+than half of them (convention). Copies to and from the GPU can overlap each other, so their sum says
+nothing. Copies from or to pageable memory are told even where they cost little, with low severity,
+as soon as they move half of the bytes: they bind the host as well, and one option mends it. Another
+rule covers copies of checkpoints.
 
-Exposed communication above 0.2 of the time exceeds the guide's target of less than 20 to 30 % (step 3). A part of it is
-waiting for a GPU that is slow, late or has more work (`perfkit.diagnosis.gpus`), or for a rank that saves a checkpoint.
-Findings of their own tell these parts. Only the rest is told as communication.
+Exposed communication above 0.2 of the time exceeds the guide's target of less than 20 to 30 % (step
+3). A part of it is waiting for a GPU that is slow, late or has more work
+(`perfkit.diagnosis.gpus`), or for a rank that saves a checkpoint. Findings of their own tell these
+parts. Only the rest is told as communication.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,9 +20,27 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import THREAD, covered_by, is_sync, migrated, on_one_axis, started_by, where
+from perfkit.analysis.causes import (
+    THREAD,
+    covered_by,
+    is_sync,
+    migrated,
+    on_one_axis,
+    started_by,
+    where,
+)
 from perfkit.analysis.gaps import GAPS
-from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge, subtract, total, union
+from perfkit.analysis.intervals import (
+    Int,
+    Intervals,
+    cut,
+    devices,
+    ends,
+    merge,
+    subtract,
+    total,
+    union,
+)
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
@@ -31,19 +51,36 @@ from perfkit.diagnosis.rules.collectives import EXPOSED_COMMUNICATION
 from perfkit.diagnosis.rules.copies import COPIES_BOUND, COPIES_SMALL, EXPOSED_COPY
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.slowing import PAUSE_NS
-from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, on_gpus, span_ns, unrecorded
+from perfkit.diagnosis.timeline import (
+    breakdown,
+    busy,
+    idle_gaps,
+    idle_parts,
+    on_gpus,
+    span_ns,
+    unrecorded,
+)
 from perfkit.format import number, percent, size
 from perfkit.selection import Selection
 
-NOTABLE, MOST_BYTES = 0.1, 0.5
+NOTABLE = 0.1
+MOST_BYTES = 0.5
 FEWEST_SMALL = 100  # copies from which on small ones are many (convention)
-OUTLASTS = 2.0  # times the computation; copies that last longer alone cannot be hidden, only be made fewer
+OUTLASTS = (
+    2.0  # times the computation; copies that last longer alone cannot be hidden, only be made fewer
+)
 LITTLE = 0.01  # of the time
 # Idle time before a copy that is gone with it.
 OF_COPIES = ("sync", "launch", "cuda_call", "host_code", "kernel_wait", "other")
 SAME = 0.9  # of the bytes of the other direction, so that the same data may go there and back (convention)
-STAY = "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move each way"
-FASTER = "best case: the run saves all of this time: the copies become faster, or run at the same time as kernels"
+STAY = (
+    "Keep what goes to the GPU and comes back, such as weights, on the GPU: as many bytes move "
+    "each way"
+)
+FASTER = (
+    "best case: the run saves all of this time: the copies become faster, or run at the same time "
+    "as kernels"
+)
 LINK = ("H2D", "D2H")
 KINDS = {
     "pageable": "Copies of pageable memory hold up the GPU",
@@ -63,11 +100,17 @@ def moved(view: Selection) -> pd.DataFrame:
 def kinds(view: Selection) -> pd.Series:
     """Return the kind of each copy over the link that the program asked for, but of checkpoints, by row in `moved`."""
     copies = moved(view)
-    copies = copies[copies["direction"].isin(LINK) & ~launching.inside(view, copies) & ~migrated(copies)]
+    copies = copies[
+        copies["direction"].isin(LINK) & ~launching.inside(view, copies) & ~migrated(copies)
+    ]
     pageable = copies["src_memory"].eq("pageable") | copies["dst_memory"].eq("pageable")
     call = started_by(copies, view.api_calls)
     waits = np.append(where(view.api_calls["name"], is_sync), False)[call]
-    kind = np.select([copies["bytes"] <= SMALL_BYTES, pageable, waits], ["small", "pageable", "synchronous"], "serial")
+    kind = np.select(
+        [copies["bytes"] <= SMALL_BYTES, pageable, waits],
+        ["small", "pageable", "synchronous"],
+        "serial",
+    )
     return pd.Series(kind, copies.index, dtype=object)
 
 
@@ -82,10 +125,15 @@ def to_cpu(view: Selection, *, kind: str) -> bool:
 @kept
 def exposed(view: Selection) -> dict[str, float]:
     """Return the share of the span in which copies of each kind run beside no kernel."""
-    found, span = kinds(view), span_ns(view)
+    found = kinds(view)
+    span = span_ns(view)
     if unrecorded(view) or not span:
         return {}
-    return {kind: _exposed_ns(view, found.index[found == kind]).sum() / span for kind in KINDS if found.eq(kind).any()}
+    return {
+        kind: _exposed_ns(view, found.index[found == kind]).sum() / span
+        for kind in KINDS
+        if found.eq(kind).any()
+    }
 
 
 @kept
@@ -100,28 +148,47 @@ def _exposed_ns(view: Selection, rows: pd.Index) -> pd.Series:
     running, device = _running(view)
     place = moved(view).index.get_indexer(rows)
     chosen = moved(view).take(place)
-    memset, (start, end) = chosen["direction"].eq("memset").to_numpy(), ends(chosen, view.window)
-    sets, copied = (union(start[of], end[of], device[place[of]]) for of in (memset, ~memset))
+    start, end = ends(chosen, view.window)
+    is_set = chosen["direction"].eq("memset").to_numpy()
+    sets, copied = (union(start[of], end[of], device[place[of]]) for of in (is_set, ~is_set))
     alone = subtract(copied, merge(running, sets))
     return pd.Series(total(alone, len(busy(view))), busy(view).index)
 
 
 def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Yield the kinds of copies that hold up the GPU; copies that none of them explains are told together."""
+    """Yield the kinds of copies that hold up the GPU.
+
+    Copies that none of them explains are told together.
+    """
     shares = exposed(view)
     for kind, share in shares.items():
         between = _between_small(view) if kind == "small" else 0.0
-        if share + between >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
+        if share + between >= NOTABLE or (
+            kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES
+        ):
             yield _finding(view, known, kind, share)
-    shares |= {kind: share + _between_small(view) for kind, share in shares.items() if kind == "small"}
+    shares |= {
+        kind: share + _between_small(view) for kind, share in shares.items() if kind == "small"
+    }
     whole = known.get("exposed_copy_frac")
     rest = 0.0
     if whole is not None:  # less what copies of checkpoints and migrations hold up
-        saving = moved(view).index[np.flatnonzero(launching.inside(view, moved(view)) | migrated(moved(view)))]
-        rest = whole.value - (_exposed_ns(view, saving).sum() / span_ns(view) if len(saving) else 0.0)
-    if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
+        saving = moved(view).index[
+            np.flatnonzero(launching.inside(view, moved(view)) | migrated(moved(view)))
+        ]
+        rest = whole.value - (
+            _exposed_ns(view, saving).sum() / span_ns(view) if len(saving) else 0.0
+        )
+    if (
+        whole is not None
+        and rest >= NOTABLE
+        and not any(share >= NOTABLE for share in shares.values())
+    ):
         parts = breakdown(view)
-        title = f"Copies hold up the GPU {on_gpus(rest, parts, parts['exposed_copy_ns'] / parts['span_ns'])}"
+        title = (
+            "Copies hold up the GPU "
+            f"{on_gpus(rest, parts, parts['exposed_copy_ns'] / parts['span_ns'])}"
+        )
         gain = removing(rest, _hiding(rest, known))
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
@@ -138,34 +205,50 @@ def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: flo
         return _small(view, share)
     title = KINDS[kind]
     rows = moved(view).loc[kinds(view).index[kinds(view) == kind]]
-    definition = f"share of the span during which {kind} copies between CPU and GPU ran and no kernel"
-    figure = Figure(f"exposed_{kind}_copy_frac", f"Exposed {kind} copies", share, "1", definition, "timeline.breakdown")
+    figure = Figure(
+        f"exposed_{kind}_copy_frac",
+        f"Exposed {kind} copies",
+        share,
+        "1",
+        (f"share of the span during which {kind} copies between CPU and GPU ran and no kernel"),
+        "timeline.breakdown",
+    )
     told = on_gpus(share, busy(view), _exposed_ns(view, rows.index) / busy(view)["span_ns"])
     title = f"{title} {told}" if share >= NOTABLE else "The program copies pageable memory"
     many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
     text = f"{many}. For {figure.text} of the time they run while no kernel runs."
-    text += " Most of their time goes from the GPU to the CPU." if to_cpu(view, kind=kind) else ""
+    is_to_cpu = to_cpu(view, kind=kind)
+    text += " Most of their time goes from the GPU to the CPU." if is_to_cpu else ""
     computing = known.get("computation_frac")
     one_way = rows.groupby("direction", observed=True)["dur_ns"].sum()
-    longer = share * float(one_way.max() / one_way.sum())  # both directions of the link can be busy at once
-    if kind == "serial" and computing and share >= NOTABLE and longer > OUTLASTS * computing.value > 0:
+    # Both directions of the link can be busy at once.
+    longer = share * float(one_way.max() / one_way.sum())
+    if (
+        kind == "serial"
+        and computing
+        and share >= NOTABLE
+        and longer > OUTLASTS * computing.value > 0
+    ):
         most = str(rows.groupby("direction", observed=True)["bytes"].sum().idxmax()).lower()
         rates = (known[i] for i in (f"{most}_bytes_per_s",) if i in known)
         return _bound((figure, computing, *rates), text, told)
     gain = removing(share, _hiding(share, known) if kind in ("serial", "synchronous") else FASTER)
     ways = rows.groupby("direction", observed=True)["bytes"].sum()
     there_and_back = share >= NOTABLE and len(ways) == 2 and ways.min() >= SAME * ways.max()
-    how = "data that stay on the GPU save" if there_and_back else "merged copies save"
-    gone = moved(view).loc[kinds(view).index] if there_and_back else rows
-    waited = _before(view, gone) if there_and_back or kind == "small" else {}
+    waited = _before(view, moved(view).loc[kinds(view).index]) if there_and_back else {}
     if waited:  # their calls go with them
         before = sum(waited.values())
-        reason = f"{FASTER}; {how} the idle time before them, too ({percent(before)} of the time)"
-        gain = replace(removing(min(share + before, 1.0), reason), share=share, beyond=tuple(waited))
-    elif kind == "pageable" and share >= NOTABLE and to_cpu(view, kind=kind) and len(view.framework.ops):
+        reason = f"{FASTER}; data that stay on the GPU save the idle time before them, too "
+        reason += f"({percent(before)} of the time)"
+        gain = replace(
+            removing(min(share + before, 1.0), reason), share=share, beyond=tuple(waited)
+        )
+    elif kind == "pageable" and share >= NOTABLE and is_to_cpu and len(view.framework.ops):
         gain = with_others(gain, idle_after(view, rows))
     first = STAY if there_and_back else ""
-    return tell(by_kind(copy_rules)[kind], title, severity(share), text, (figure,), gain, first=first)
+    return tell(
+        by_kind(copy_rules)[kind], title, severity(share), text, (figure,), gain, first=first
+    )
 
 
 def _small(view: Selection, share: float) -> Finding:
@@ -173,18 +256,43 @@ def _small(view: Selection, share: float) -> Finding:
     rows = moved(view).loc[kinds(view).index[kinds(view) == "small"]]
     between = _between_small(view)
     cost = min(share + between, 1.0)
-    definition = "share of the span during which small copies between CPU and GPU ran and no kernel"
-    alone = Figure("exposed_small_copy_frac", "Exposed small copies", share, "1", definition, "timeline.breakdown")
-    definition = "share of the span: gaps under 1 ms between two small copies, in which the CPU calls for the next"
-    idle = Figure("small_copy_gap_frac", "Idle between small copies", between, "1", definition, "gaps.idle_gaps")
+    alone = Figure(
+        "exposed_small_copy_frac",
+        "Exposed small copies",
+        share,
+        "1",
+        "share of the span during which small copies between CPU and GPU ran and no kernel",
+        "timeline.breakdown",
+    )
+    idle = Figure(
+        "small_copy_gap_frac",
+        "Idle between small copies",
+        between,
+        "1",
+        (
+            "share of the span: gaps under 1 ms between two small copies, in which the CPU calls for "
+            "the next"
+        ),
+        "gaps.idle_gaps",
+    )
     evidence = (alone, idle) if between else (alone,)
     bytes_of_one = size(float(rows["bytes"].median()))
-    text = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}, {bytes_of_one} in the median. They run for "
+    text = (
+        f"{len(rows):,} such copies move {size(rows['bytes'].sum())}, {bytes_of_one} in the median. "
+        "They run for "
+    )
     text += f"{alone.text} of the time while no kernel runs."
-    text += f" Between them the GPU is idle {idle.text} of the time: each copy is a call of its own." if between else ""
+    text += (
+        f" Between them the GPU is idle {idle.text} of the time: each copy is a call of its own."
+        if between
+        else ""
+    )
     before = _before(view, rows)
     waited = sum(before.values())
-    reason = f"{FASTER}; merged copies save the idle time before them, too ({percent(waited)} of the time)"
+    reason = (
+        f"{FASTER}; merged copies save the idle time before them, too ({percent(waited)} of the "
+        "time)"
+    )
     gain = removing(min(share + max(waited, between), 1.0), reason if waited else FASTER)
     gain = replace(gain, beyond=tuple(before) if waited > between else ())
     own = busy(view)["span_ns"]
@@ -196,17 +304,21 @@ def _small(view: Selection, share: float) -> Finding:
 
 
 def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
-    """Return the idle time that one of these copies ends, by cause, as shares of the span; nothing of unknown causes.
+    """Return the idle time that one of these copies ends, by cause, as shares of the span.
 
-    What the CPU does for `PAUSE_NS` or more is no cost of a copy, unless operators are recorded and the CPU is in no
-    range that lies in the gap: it then allocates or releases the memory of the copies.
+    Nothing of unknown causes. What the CPU does for `PAUSE_NS` or more is no cost of a copy, unless
+    operators are recorded and the CPU is in no range that lies in the gap: it then allocates or
+    releases the memory of the copies.
     """
-    gaps, keys = idle_gaps(view), ["rank", "gpu", "end_ns"]
+    gaps = idle_gaps(view)
+    keys = ["rank", "gpu", "end_ns"]
     if gaps is None or gaps.empty:
         return {}
     ends_at = gaps[["rank", "gpu"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
     starts = rows.rename(columns={"start_ns": "end_ns"})[keys].drop_duplicates()
-    is_ended = ends_at.merge(starts, how="left", on=keys, indicator=True)["_merge"].eq("both").to_numpy()
+    is_ended = (
+        ends_at.merge(starts, how="left", on=keys, indicator=True)["_merge"].eq("both").to_numpy()
+    )
     gaps = gaps[is_ended]
     parts = idle_parts(gaps)
     code = parts["host_code"].to_numpy()
@@ -214,7 +326,11 @@ def _before(view: Selection, rows: pd.DataFrame) -> dict[str, float]:
     alone = np.maximum(code - _in_own_ranges(view, gaps), 0) if is_known else np.zeros_like(code)
     parts["host_code"] = np.where(code < PAUSE_NS, code, alone)
     shares = parts[list(OF_COPIES)].sum() / span_ns(view)
-    return {str(cause): float(share) for cause, share in shares.items() if share} if shares.sum() >= LITTLE else {}
+    return (
+        {str(cause): float(share) for cause, share in shares.items() if share}
+        if shares.sum() >= LITTLE
+        else {}
+    )
 
 
 def _in_own_ranges(view: Selection, gaps: pd.DataFrame) -> Int:
@@ -229,7 +345,8 @@ def _in_own_ranges(view: Selection, gaps: pd.DataFrame) -> Int:
 @kept
 def small_gaps(view: Selection) -> pd.DataFrame:
     """Return the gaps (GAPS) between two small copies, which only the calls for them make, where copies are many."""
-    found, gaps = kinds(view), idle_gaps(view)
+    found = kinds(view)
+    gaps = idle_gaps(view)
     rows = moved(view).loc[found.index[found.eq("small")]]
     if gaps is None or len(rows) < FEWEST_SMALL:
         return GAPS.empty()
@@ -259,17 +376,24 @@ def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
     alone, computing = evidence[:2]
     times = f"{number(alone.value / computing.value)} times as long as the computation"
     title = f"Copies between CPU and GPU take {told}, {times}"
-    text += f" The GPU computes for {computing.text} of the time; overlap can hide copies only in this time."
-    reason = (
-        "best case: the data stay on the GPU, and the run saves all of this time; worst case: none, as all data are new"
+    text += (
+        f" The GPU computes for {computing.text} of the time; overlap can hide copies only in this "
+        "time."
     )
-    return tell(COPIES_BOUND, title, severity(alone.value), text, evidence, removing(alone.value, reason))
+    reason = (
+        "best case: the data stay on the GPU, and the run saves all of this time; worst case: "
+        "none, as all data are new"
+    )
+    return tell(
+        COPIES_BOUND, title, severity(alone.value), text, evidence, removing(alone.value, reason)
+    )
 
 
 def _hiding(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> str:
     """Return what may become of work that takes this share of the time, in which nothing is computed.
 
-    The computation can hide no more than it lasts; for the share `hiding` of the time it hides such work already.
+    The computation can hide no more than it lasts; for the share `hiding` of the time it hides such
+    work already.
     """
     reason = "best case: the run saves all of this time"
     if "computation_frac" not in known:
@@ -285,7 +409,8 @@ def _hiding(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -
 def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield the communication that neither computation hides nor another finding explains."""
     whole = known.get("exposed_communication_frac")
-    waiting, saving = gpus.waiting(view), launching.waiting(view)
+    waiting = gpus.waiting(view)
+    saving = launching.waiting(view)
     if whole is None or whole.value - waiting < NOTABLE:
         return
     rest = whole.value - waiting
@@ -293,11 +418,18 @@ def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iter
     if waiting > saving:
         text += f" For {percent(waiting - saving)} of the time it only waits for another GPU."
     if saving:
-        text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile (see that finding)."
+        text += (
+            f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile (see "
+            "that finding)."
+        )
     hidden = known["overlap_frac"].value if "overlap_frac" in known else 0.0
     gain = removing(rest, _hiding(rest, known, hiding=whole.value * hidden / (1 - hidden)))
     several = f", on average over {count} GPUs" if (count := len(busy(view))) > 1 else ""
     title = f"Exposed communication takes {percent(rest)} of the time{several}"
-    evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)
+    evidence = tuple(
+        known[i]
+        for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s")
+        if i in known
+    )
     level = severity(rest)
     yield tell(EXPOSED_COMMUNICATION, title, level, text, evidence, gain)

@@ -36,7 +36,6 @@ TITLES = {
     "memory": "The memory of {gpu} is {share} full",
     "power": "{gpu} draws only {share} of its power limit",
     "throttling": "Power or heat lowered the clock of {gpu} {share} of the time",
-    "traffic": "A link of {gpu} carries {share} of its peak",
 }
 NEVER = {"utilisation": "{gpu} never reached 80 % utilisation"}  # where the share is 0
 
@@ -92,9 +91,8 @@ def _in(view: Selection, *names: str, least: float = NOTABLE) -> pd.DataFrame:
 
 
 def _named(view: Selection, rows: pd.DataFrame) -> str:
-    ranks = states(view)["rank"].nunique()
-    places = rows[DEVICE].drop_duplicates().itertuples(index=False)
-    return several([named(int(rank), int(gpu), ranks) for rank, gpu in places], 8)
+    places = rows[DEVICE].drop_duplicates().iterrows()
+    return several([named(place, states(view)) for _, place in places], 8)
 
 
 def _average(rows: pd.DataFrame, column: str) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import FOR_COPIES, FOR_IDLE_BESIDE
+from perfkit.diagnosis.rules.advice import FOR_IDLE_BESIDE
 from perfkit.diagnosis.rules.rule import TIMELINE, Fact, Rule, later, now, soon
 
 # What all rules about logs share.
@@ -190,16 +190,4 @@ LOG_THROTTLING = Rule(
     next="Log clock, power and temperature for an hour: nvidia-smi dmon -s pucvmet -o DT",
     objections=(Objection.CLOCK_KEPT, Objection.FEW_READINGS),
     kind="throttling",
-)
-
-LOG_TRAFFIC = Rule(
-    name="log_traffic",
-    question="Is a link of a GPU full?",
-    **OF_A_LOG,
-    evidence=("log_check_traffic",),
-    target="80 %",
-    threshold="From 80 % of its peak on, a link is full (convention; the checks of step 2)",
-    advice=FOR_COPIES,
-    next="Record a timeline of a few steps: {nsys}",
-    kind="traffic",
 )

@@ -22,7 +22,7 @@ from verdicts.test_verdicts import FILES, conclusion
 
 import perfkit
 from perfkit import diagnosis, report, tables
-from perfkit.diagnosis import confidence, evidence, system
+from perfkit.diagnosis import confidence, evidence, idle_time
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.rules import rules, table
 from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING, IDLE_HOST_CODE
@@ -144,9 +144,8 @@ PRODUCED: dict[str, Found] = {
     "training_mfu_suspicious": training(200),
     "training_optimizer": real("monitor/deepspeed_flops_profiler_megatron_gpt.txt"),
 }
-# Gaps whose launch was lost, or waits that no rule about waits tells of; links without a
-# peak, of which no recording says how full they are.
-NOT_PRODUCED = {"idle_unattributed", "idle_sync", "log_traffic"}
+# Gaps whose launch was lost, or waits that no rule about waits tells of.
+NOT_PRODUCED = {"idle_unattributed", "idle_sync"}
 
 
 def test_every_finding_is_looked_at_and_shown() -> None:
@@ -186,7 +185,7 @@ def test_every_finding_is_complete(rule: str, profiles: Path, tmp_path: Path) ->
 
 def test_what_is_not_replayed_says_so() -> None:
     view = perfkit.select(run(planted("launch overhead")))
-    of_code = system._finding(IDLE_HOST_CODE, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_code = idle_time._finding(IDLE_HOST_CODE, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert of_code.gain.reason.endswith("not replayed, since nothing recorded says how much of it could go")
-    of_loading = system._finding(IDLE_DATA_LOADING, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_loading = idle_time._finding(IDLE_DATA_LOADING, "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert "not replayed" not in of_loading.gain.reason

@@ -13,6 +13,7 @@ from frames import copies, kernels
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import evidence
+from perfkit.diagnosis.commands import commands
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.rule import Fact, now
 from perfkit.diagnosis.warming import FIRST_PASS
@@ -166,11 +167,11 @@ def test_commands_name_the_longest_kernels_and_the_rank() -> None:
             {"start_ns": at + 8 * MS, "dur_ns": 6 * MS, "family": "communication", "name": "ncclDevKernel_AllReduce"},
             {"start_ns": at + 9 * MS, "dur_ns": 5000, "name": "x", "full_name": "x'; rm -rf $HOME #"},
         ]
-    command = evidence.commands(view(kernels=kernels(*rows)), "{ncu}")
+    command = commands(view(kernels=kernels(*rows)), "{ncu}")
     assert "--kernel-name 'regex:^(long_one|short_one)$'" in command
     assert "rm -rf" not in command
     ranks = view(kernels=kernels(*({"rank": rank, "start_ns": 0, "dur_ns": MS} for rank in (0, 1))))
-    assert "-o report.%q{RANK} PROGRAM" in evidence.commands(ranks, "{nsys}")  # a report each
+    assert "-o report.%q{RANK} PROGRAM" in commands(ranks, "{nsys}")  # a report each
 
 
 def test_only_programs_with_pytorch_are_recorded_by_its_profiler(profiles: Path) -> None:
@@ -178,13 +179,13 @@ def test_only_programs_with_pytorch_are_recorded_by_its_profiler(profiles: Path)
     fortran = all_of(perfkit.load(profiles / "nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"))
     stacks = "nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all -o report --sample=process-tree"
     stacks += " --cudabacktrace=all"
-    assert [f"{stacks} PROGRAM"] * 2 == [evidence.commands(fortran, text) for text in ("{torch}", "{callers}")]
+    assert [f"{stacks} PROGRAM"] * 2 == [commands(fortran, text) for text in ("{torch}", "{callers}")]
     for of in (
         view(),
         view(kernels=kernels({"start_ns": 0, "dur_ns": MS, "full_name": "void at::native::fill_kernel<float>(int)"})),
     ):
-        assert "perfkit record torch" == evidence.commands(of, "{torch}")
-        assert evidence.commands(of, "{callers}").startswith("perfkit record torch; or record call stacks and sys")
+        assert "perfkit record torch" == commands(of, "{torch}")
+        assert commands(of, "{callers}").startswith("perfkit record torch; or record call stacks and sys")
 
 
 def test_copies_that_are_pinned_and_hide_behind_little(profiles: Path) -> None:

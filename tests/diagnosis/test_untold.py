@@ -9,8 +9,9 @@ from diagnosis.traces import MS, told, view
 from frames import api_calls, copies, kernels, os_calls
 
 import perfkit
-from perfkit.diagnosis import allocator, gpus, program, requests, sharing, transfers
+from perfkit.diagnosis import gpus, program, transfers
 from perfkit.diagnosis.evidence import commands
+from perfkit.diagnosis.rules import allocator, requests, sharing
 from perfkit.tables import SCHEDULE
 
 ATEN = "void at::native::vectorized_elementwise_kernel<4>(int)"
@@ -107,7 +108,7 @@ def test_only_a_server_waits_for_requests(call: str, kernel: str, waits: bool) -
     """Of 46 ms the GPU is idle in the call for 9 x 3."""
     found = served(call, kernel)
     expected = {"system": pytest.approx(27 / 46)} if waits else {}
-    assert expected == requests.idle_causes(found)
+    assert expected == requests.NO_REQUEST.claims(found)
     assert waits is ("no_request" in told(found))
 
 

@@ -6,6 +6,7 @@ from types import ModuleType
 
 from perfkit.diagnosis.extensions import extensions
 from perfkit.diagnosis.rules import (
+    allocator,
     call_paths,
     collectives,
     copies,
@@ -17,6 +18,8 @@ from perfkit.diagnosis.rules import (
     machine,
     network,
     operators,
+    requests,
+    sharing,
     steps,
 )
 from perfkit.diagnosis.rules.rule import Rule
@@ -24,6 +27,7 @@ from perfkit.diagnosis.rules.rule import Rule
 THEMES = (
     idle,
     steps,
+    requests,
     launches,
     copies,
     collectives,
@@ -31,8 +35,10 @@ THEMES = (
     limits,
     counters,
     operators,
+    allocator,
     call_paths,
     machine,
+    sharing,
     network,
 )
 

@@ -6,7 +6,10 @@ from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, now, soon
 
 
 def _of_cause(cause: str, *, unit: str = "1") -> dict[str, Any]:
-    """Return what the rules about causes that counters name share; `unit` is that of their value."""
+    """Return what the rules about causes that counters name share.
+
+    `unit` is that of their value.
+    """
     value = f"{cause}_frac" if unit == "1" else f"{cause}_{unit}"
     return {
         "needs": ("LAUNCHES", "COUNTERS"),

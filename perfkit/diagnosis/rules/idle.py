@@ -26,8 +26,8 @@ with torch.cuda.nvtx.range("forward"):
     output = model(batch)"""
 
 # What to do about code that the CPU was inside, by its name: the first that fits.
-INSIDE = {
-    "convolution": Inside(
+INSIDE = (
+    Inside(
         re.compile(r"^aten::.*conv"),
         (
             "Set torch.backends.cudnn.benchmark to False, or pad the images to a "
@@ -35,21 +35,22 @@ INSIDE = {
         ),
         tries=True,
     ),
-    "plans": Inside(
+    Inside(
         re.compile(r"^aten::.*(?:attention|fft|mm|linear)"),
         (
-            "Pad the inputs of this operator to a few fixed shapes: perhaps it makes a new plan for each new shape"
+            "Pad the inputs of this operator to a few fixed shapes: perhaps it makes a new plan "
+            "for each new shape"
         ),
     ),
-    "collect": Inside(
+    Inside(
         re.compile(r"built-in function collect>"),
         ("Call gc.collect() less often, or leave it out: it looks at every object of Python"),
     ),
-    "function": Inside(
+    Inside(
         re.compile(r"\.py\(|^<built-in"),
         "Call this function less often, or move it out of the loop",
     ),
-}
+)
 
 
 UNKNOWN = (

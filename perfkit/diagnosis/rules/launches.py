@@ -1,10 +1,13 @@
 """Rules about launching: waits for the GPU, small kernels, and launches that wait."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_LAUNCH, FOR_SYNC
 from perfkit.diagnosis.rules.changes import GRAPHS, NO_WAITS
 from perfkit.diagnosis.rules.moments import longest_gap
-from perfkit.diagnosis.rules.rule import Hides, Rule, now, worth_a_look
+from perfkit.diagnosis.rules.rule import WORTH_A_LOOK, Hides, Rule, now, worth_a_look
 
 SYNCHRONISATION = Rule(
     name="synchronisation",
@@ -41,38 +44,35 @@ LAUNCH_BLOCKING = Rule(
     hides=Hides.ALWAYS,
 )
 
+# What the rules about small kernels share.
+TOO_SMALL: Mapping[str, Any] = {
+    "evidence": ("launch_pause_frac", "small_op_frac"),
+    "threshold": (
+        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
+        f"between them: {WORTH_A_LOOK}"
+    ),
+    "advice": FOR_LAUNCH,
+    "change": GRAPHS,
+    "causes": ("launch", "host_code"),
+    "moment": longest_gap("launch"),
+}
+
 SMALL_OPERATORS = Rule(
     name="small_operators",
     question="Are operators too small for the GPU?",
+    **TOO_SMALL,
     needs=("KERNELS", "API_CALLS", "OPS"),
-    evidence=("launch_pause_frac", "small_op_frac"),
-    threshold=(
-        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
-        "between them: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
-    advice=FOR_LAUNCH,
     next="Run the same steps under torch.compile(mode='reduce-overhead'), and compare the two runs",
     reason="launching the small operators takes longer than running them",
     objections=(Objection.WARM_UP, Objection.BUSY, Objection.PROFILED, Objection.BLOCKED),
-    change=GRAPHS,
-    causes=("launch", "host_code"),
-    moment=longest_gap("launch"),
 )
 
 LAUNCH_OVERHEAD = Rule(
     name="launch_overhead",
     question="Are kernels too small for the GPU?",
+    **TOO_SMALL,
     needs=("KERNELS", "API_CALLS"),
-    evidence=("launch_pause_frac", "small_op_frac"),
-    threshold=(
-        "Half of the kernels run under 10 µs; one launch costs 5 to 10 µs (chapter). Idle time "
-        "between them: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
-    advice=FOR_LAUNCH,
     next="Run the same steps in a CUDA graph, and compare the two runs",
     reason="launching the small kernels takes longer than running them",
     objections=(Objection.WARM_UP, Objection.BLOCKED),
-    change=GRAPHS,
-    causes=("launch", "host_code"),
-    moment=longest_gap("launch"),
 )

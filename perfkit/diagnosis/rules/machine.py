@@ -8,16 +8,19 @@ from perfkit.format import percent
 from perfkit.selection import Selection
 
 # Shares of the arithmetic peak (MFU); `perfkit.diagnosis.machine` says where they come from.
-LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
+LOW_MFU = 0.35
+POOR_MFU = 0.2
+GOOD_MFU = 0.55
+SUSPICIOUS_MFU = 0.7
 NOTABLE = 0.1  # of an iteration (convention)
 
 
 def _each(known: Known, name: str) -> Iterator[tuple[Figure, str]]:
-    """Yield the figure of each training, and " of" the log that it is from where there are several."""
+    """Yield the figure of each training, and " of" the log it is from where there are several."""
     for figure_id, figure in known.items():
         if figure_id.startswith(name):
-            of = figure.label.partition(", ")[2]
-            yield figure, f" of {of}" if of else ""
+            log = figure_id.removeprefix(name).removeprefix("_")
+            yield figure, f" of log {log}" if log else ""
 
 
 def _poor_mfu(_: Selection, known: Known) -> Iterator[Finding]:
@@ -86,64 +89,6 @@ CLOCK_LOWERED = Rule(
     objections=(Objection.SAME_SPEED,),
     notebook=TIMELINE,
     shortens_kernels=True,
-)
-
-GPU_SHARED = Rule(
-    name="gpu_shared",
-    question="Do several processes use one GPU at the same time?",
-    needs=("KERNELS",),
-    evidence=("shared_gpu_frac",),
-    target="one process per GPU",
-    threshold=(
-        "Each of several processes has the GPU for 10 % of the time in which all use it, and it "
-        "changes ten times from one to the other (conventions). Losing 10 % of the time is worth a "
-        "look, 30 % is severe (conventions)"
-    ),
-    advice=(
-        now(
-            "Give each process a GPU of its own (CUDA_VISIBLE_DEVICES), or run the processes "
-            "one after the other"
-        ),
-        now("Check who else uses the GPU: nvidia-smi lists its processes"),
-        soon(
-            "Let the kernels of all processes run at the same time where each needs a part of "
-            "the GPU (MPS: nvidia-cuda-mps-control -d)"
-        ),
-        soon("Divide the GPU into parts with memory and SMs of their own (MIG)"),
-    ),
-    next="Record which processes use the GPU: nvidia-smi pmon -s u",
-)
-
-CPU_CORES = Rule(
-    name="cpu_cores",
-    question="Does the thread that launches work wait for a CPU core?",
-    needs=("KERNELS", "API_CALLS", "SCHEDULE"),
-    evidence=("off_core_frac", "thread_count", "core_count"),
-    target="0 %",
-    threshold=(
-        "The operating system took the thread off its core, and other threads ran on nine tenths "
-        "of the cores meanwhile: 10 % of the time is worth a look, 30 % is severe (conventions)"
-    ),
-    advice=(
-        now(
-            "Run fewer threads on these cores: OMP_NUM_THREADS, MKL_NUM_THREADS, and fewer "
-            "processes on the node"
-        ),
-        now(
-            "Lower torch.set_num_threads and num_workers, so that all threads fit on the cores",
-            when=Fact.PYTORCH,
-        ),
-        now(
-            "Bind the launching thread to a core that no other thread uses (taskset, numactl "
-            "--physcpubind, --cpu-bind of srun)"
-        ),
-        soon(
-            "Ask for more CPU cores for this job (--cpus-per-task of Slurm, limits of the "
-            "container)"
-        ),
-    ),
-    next="Count the threads and the cores that they may use: taskset -cp PID, and top -H -p PID",
-    reason="other threads had the CPU core of the thread that launches work",
 )
 
 TRAINING_MFU = Rule(

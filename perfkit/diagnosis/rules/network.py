@@ -12,7 +12,8 @@ from perfkit.selection import Selection
 SHOW_NCCL = """\
 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET torchrun --nproc-per-node=8 train.py 2> nccl.log"""
 # Of the line rate, or of the best operation in the same log; see `perfkit.diagnosis.machine`.
-LOW_RATE, POOR_RATE = 0.6, 0.4
+LOW_RATE = 0.6
+POOR_RATE = 0.4
 FEW_CARDS = 4  # GPUs for each network card, from which on they share too little (convention)
 OF_LINKS = "a benchmark shows the speed of the links, but not how much time a program communicates"
 
@@ -50,23 +51,21 @@ def _rate_of(share: Figure) -> str:
 
 
 def _over_tcp(_: Selection, known: Known) -> Iterator[Finding]:
-    share = known.get("baseline_tcp_frac")
-    if share is None:
-        return
-    title = f"NCCL runs {share.text} of its network connections "
-    title += "over TCP instead of InfiniBand or RoCE"
-    text = f"{share.label}: {share.definition}."
-    yield tell(NETWORK_TCP, title, "high", text, (share,), Gain(1.0, math.inf, OF_LINKS))
+    how = "over TCP instead of InfiniBand or RoCE"
+    yield from _connected(NETWORK_TCP, known.get("baseline_tcp_frac"), how, "high")
 
 
 def _by_host(_: Selection, known: Known) -> Iterator[Finding]:
-    share = known.get("baseline_by_host_frac")
-    if share is None:
-        return
-    title = f"NCCL runs {share.text} of its network connections "
-    title += "by way of host memory (no GPUDirect RDMA)"
-    text = f"{share.label}: {share.definition}."
-    yield tell(NETWORK_BY_HOST, title, "medium", text, (share,), Gain(1.0, math.inf, OF_LINKS))
+    how = "by way of host memory (no GPUDirect RDMA)"
+    yield from _connected(NETWORK_BY_HOST, known.get("baseline_by_host_frac"), how, "medium")
+
+
+def _connected(rule: Rule, share: Figure | None, how: str, level: str) -> Iterator[Finding]:
+    """Yield which share of NCCL's connections takes a slow way, if some do."""
+    if share is not None:
+        title = f"NCCL runs {share.text} of its network connections {how}"
+        text = f"{share.label}: {share.definition}."
+        yield tell(rule, title, level, text, (share,), Gain(1.0, math.inf, OF_LINKS))
 
 
 def _few_cards(_: Selection, known: Known) -> Iterator[Finding]:

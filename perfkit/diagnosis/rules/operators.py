@@ -1,8 +1,7 @@
 """Rules about the operators of a framework: their types, shapes, layouts and what they repeat."""
 
 from perfkit.diagnosis.finding import Objection
-from perfkit.diagnosis.rules.advice import EXISTING_BUFFERS, ON_TENSOR_CORES, SHOW_COMPILE
-from perfkit.diagnosis.rules.changes import NO_MEMORY_CALLS
+from perfkit.diagnosis.rules.advice import ON_TENSOR_CORES, SHOW_COMPILE
 from perfkit.diagnosis.rules.moments import longest_kernel
 from perfkit.diagnosis.rules.rule import KERNELS, Fact, Rule, later, now, soon, worth_a_look
 
@@ -68,36 +67,6 @@ RECOMPUTATION = Rule(
     ),
     next="Run one step without checkpointing, and print torch.cuda.max_memory_allocated()",
     indirect="the recording does not show whether the activations fit into the GPU's memory",
-)
-
-ALLOCATOR_OFF = Rule(
-    name="allocator_off",
-    question="Does each tensor allocate and free memory of the GPU?",
-    needs=("KERNELS", "API_CALLS"),
-    evidence=("idle_memory_frac", "allocations_per_kernel_ratio"),
-    target="none in steady steps",
-    threshold=(
-        "At least 100 calls allocate, for three tenths of the kernels, and eight tenths as many "
-        "free. Idle time in these calls: 10 % of the time is worth a look, 30 % is severe "
-        "(conventions)"
-    ),
-    advice=(
-        now(
-            "Turn PyTorch's caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING (on "
-            "AMD's GPUs PYTORCH_NO_HIP_MEMORY_CACHING)"
-        ),
-        now(
-            "Check that no pluggable allocator replaces it "
-            "(torch.cuda.memory.change_current_allocator)"
-        ),
-        EXISTING_BUFFERS,
-    ),
-    next=(
-        "Print the settings: env | grep MEMORY_CACHING, and record the same steps again without "
-        "them"
-    ),
-    reason="the CPU was allocating and freeing the memory of each tensor",
-    at_best=NO_MEMORY_CALLS,
 )
 
 ATTENTION = Rule(

@@ -18,6 +18,7 @@ IMMEDIATE, MEDIUM_TERM, LONG_TERM = HORIZONS
 WORTH_A_LOOK = "10 % of the time is worth a look, 30 % is severe (conventions)"
 Known = Mapping[str, Figure]
 Find = Callable[[Selection, Known], Iterator[Finding]]
+Claims = Callable[[Selection], Mapping[str, float]]
 # Start and duration (ns) of the longest moment of a kind; None where there is none.
 Moment = Callable[[Selection], tuple[int, int] | None]
 
@@ -69,7 +70,6 @@ class Fact(Enum):
     FLOAT32_PRODUCTS = "float32_products"
     FLOAT32_CONVOLUTIONS = "float32_convolutions"
     BEFORE_AMPERE = "before_ampere"
-    BEFORE_VOLTA = "before_volta"
     VOLTA = "volta"
     SORTS = "sorts"
     REPEATS = "repeats"
@@ -95,7 +95,6 @@ class Fact(Enum):
     STACKS = "stacks"
     LOOP = "loop"
     TWO_LENGTHS = "two_lengths"
-    WINDOWS = "windows"
     DATALOADER = "dataloader"
     BACKWARD = "backward"
     GATHERS = "gathers"
@@ -217,6 +216,8 @@ class Rule:
     target: what the first figure should be: under a tenth of the time, if nothing is said.
     threshold: from which value on perfkit tells the finding, and who set that value.
     find: yields its finding; None where another module calls `tell`.
+    claims: the share of the span, by cause of idle time, that it tells of in place of the rule
+    about that cause; None where it claims nothing or another module says it.
     kind, title, label, unit, definition: of a rule that one analysis tells among others: what
     the analysis calls it, and words for its title and figure.
 
@@ -251,6 +252,7 @@ class Rule:
     next: str
     target: str = "under 10 %"
     find: Find | None = None
+    claims: Claims | None = None
     kind: str = ""
     title: str = ""
     label: str = ""

@@ -123,29 +123,6 @@ WARM_UP = Rule(
     hides=Hides.IF_SEVERE,
 )
 
-NO_REQUEST = Rule(
-    name="no_request",
-    question="Is the GPU idle because the server has no request?",
-    needs=("KERNELS", "API_CALLS", "OS_CALLS"),
-    evidence=("no_request_frac",),
-    target="set by the load",
-    threshold=(
-        "The thread that launches work waits in epoll_wait or accept for 10 % of the time "
-        "(convention)"
-    ),
-    advice=(
-        now(
-            "Judge the server by the time of a request and by its throughput under full load "
-            "(such as vllm bench serve --request-rate=inf for vLLM), not by the idle time"
-        ),
-        soon("Share the GPU with another service, or use fewer GPUs, if the load stays this low"),
-    ),
-    next=(
-        "Record the server under the load that you care about, and compare the time of one request"
-    ),
-    reason="the server had no request",
-)
-
 STEP_LENGTHS = Rule(
     name="step_lengths",
     question="Do the steps of the loop have two lengths?",
