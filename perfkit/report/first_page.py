@@ -17,6 +17,9 @@ from perfkit.selection import Selection
 
 MOST_FINDINGS = 3  # in "What to do first"
 MOST_QUESTIONS = 4
+HOURS_A_DAY, HOURS_A_MONTH = 24, 720
+WORKING = {"device_busy_frac", "paths_gpu_busy_frac", "log_gpu_busy_frac"}  # figures of how long GPUs work
+PRICE = "To see what idle time costs, give the price of a GPU: --price-per-gpu-hour."
 ANSWERED = "Every question that this kind of recording can answer is answered."
 CHECK = (
     "Keep what you gain: run `perfkit check RUN --baseline EARLIER` in CI. It fails when a figure gets worse than in "
@@ -50,17 +53,33 @@ def bounds(view: Selection, figures: Mapping[str, Figure]) -> pd.DataFrame:
     return potential.rows(view, figures)
 
 
-def remarks(view: Selection) -> Shown | None:
-    """Return where most of the GPU's time begins on call paths, and what the doubts of the verdict mean; or None."""
-    said = remark(view)
+def remarks(view: Selection, figures: Mapping[str, Figure]) -> Shown | None:
+    """Return the remarks below the picture, a sentence or more; None without any."""
+    said = remark(view, figures)
     return blocks.note(said) if said else None
 
 
-def remark(view: Selection) -> str:
-    """Return the place of most GPU time on call paths, and of each leading doubt what follows from it."""
+def remark(view: Selection, figures: Mapping[str, Figure]) -> str:
+    """Return the place of most GPU time on call paths, what follows from leading doubts, and what idle time costs."""
     texts = [path_verdict.place(view)]
     texts += [f"{doubt.consequence}. {doubt.remedy}." for doubt in recording.leading(view)]
+    texts.append(cost(figures))
     return " ".join(text for text in texts if text)
+
+
+def cost(figures: Mapping[str, Figure]) -> str:
+    """Return what idle time costs a day and a month, and what a tenth less time saves; without a price how to give it.
+
+    A month has 30 days, in which the GPUs are paid all the time.
+    """
+    idle, tenth = figures.get("job_idle_cost_per_h"), figures.get("job_tenth_cost_per_h")
+    if tenth is None:
+        return PRICE if WORKING & set(figures) else ""
+    saved = f"A run that is 10 % shorter saves {tenth.value * HOURS_A_MONTH:,.2f} a month."
+    if idle is None:
+        return saved
+    day, month = idle.value * HOURS_A_DAY, idle.value * HOURS_A_MONTH
+    return f"Idle time costs {day:,.2f} a day and {month:,.2f} a month, in the currency of your price. {saved}"
 
 
 def advice(findings: Iterable[Finding]) -> list[Advice]:
@@ -206,7 +225,7 @@ def summary(
     return {
         **blocks.summary(view, figures, findings),
         "bounds": rows.to_dict("records"),
-        "remark": remark(view),
+        "remark": remark(view, figures),
         "questions": [plain(item) for item in open_questions(refusals(view, peaks=peaks))],
         "advice": [group._asdict() | {"steps": list(group.steps)} for group in advice(findings)],
     }

@@ -9,7 +9,7 @@ COMPACT = """
   body { font-size: 8.6pt; line-height: 1.35; }
   h1 { font-size: 1.2rem; margin: 0; } h2 { font-size: 1.1rem; margin: .7em 0 .3em; }
   h3 { font-size: 1rem; margin: .6em 0 .2em; }
-  p, ul, ol { margin-bottom: .4em; }
+  p, ul, ol { margin-bottom: .4em; } details:has(> dl) { display: none; }
   .outputs { margin-bottom: .4rem; }
   figure.chart { margin: .2rem 0; } figure.chart svg { max-height: 46mm; width: auto; }
   main .perfkit-verdict.perfkit-verdict { font-size: 1rem; margin: .2em 0 .4em; }
