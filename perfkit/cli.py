@@ -310,7 +310,15 @@ def ingest(
     metavar="FAMILY,...",
     help="Families of kernels, for example gemm,attention; all if not given.",
 )
-@click.option("--pdf", is_flag=True, help="Print the page to report.pdf too (needs Chromium).")
+@click.option(
+    "--pdf",
+    is_flag=False,
+    flag_value="summary",
+    default="",
+    type=click.Choice(["", "summary", "all"]),
+    metavar="[all]",
+    help="Print the first page to report.pdf too, with all the steps; needs Chromium.",
+)
 @click.option("--published", type=FILE, help="JSON of published figures of the call paths.")
 @options.job
 @click.option("--keep-paths", is_flag=True, help="Leave paths, user and host name of this machine in the report.")

@@ -109,7 +109,7 @@ def time(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"), ("most", "most of it"))
     return layered(
         [bars(drawn, "part", shades, axis="share of the time", shown=tips), figures(drawn, "part", TIME_DARK)],
-        title or _idle_title(spans),
+        title or _exposed_title(ledger) or _idle_title(spans),
         f"Communication and copies count only while no computation runs.{_few(spans, MOST_DEVICES)}",
         picture=f"Stacked bar per GPU of {told}",
         size=(WIDTH, alt.Step(34)),
@@ -171,6 +171,18 @@ def _wall_bars(ledger: pd.DataFrame) -> pd.DataFrame:
         columns = {"label": f"{label}: {duration(whole)}", "begin": begin, "end": end, "most": long["most"]}
         frames.append(pd.DataFrame({**columns, **texts, "key": long["key"]}))
     return pd.concat(frames, ignore_index=True)
+
+
+def _exposed_title(ledger: pd.DataFrame) -> str:
+    """Return how much time exposed communication or copies take, where that is more than all idle time; else ""."""
+    of_part = names.shares(ledger)
+    exposed = of_part.reindex(["exposed_communication_ns", "exposed_copy_ns"]).fillna(0.0)
+    idle = float(ledger.loc[ledger["kind"] == "idle", "ns"].sum() / ledger["ns"].sum())
+    if exposed.max() <= idle:
+        return ""
+    part = TIME_NAMES[str(exposed.idxmax())]
+    verb = "take" if part.endswith("s") else "takes"
+    return f"{part.capitalize()} {verb} {percent(float(exposed.max()))} of the time, and the GPU is idle {percent(idle)}"
 
 
 def _spans(ledger: pd.DataFrame) -> pd.DataFrame:

@@ -10,13 +10,16 @@ from perfkit.analysis import calltree
 from perfkit.diagnosis import headline, path_verdict, potential, recording, refusals
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal, plain
 from perfkit.diagnosis.rules import snippets
-from perfkit.format import Shown, coded, printable
+from perfkit.format import Shown, coded, percent, printable
 from perfkit.report import blocks
 from perfkit.report.comparison import against_promised, against_published, published
 from perfkit.selection import Selection
 
 MOST_FINDINGS = 3  # in "What to do first"
 MOST_QUESTIONS = 4
+HOURS_A_DAY, HOURS_A_MONTH = 24, 720
+WORKING = {"device_busy_frac", "paths_gpu_busy_frac", "log_gpu_busy_frac"}  # figures of how long GPUs work
+PRICE = "To see what idle time costs, give the price of a GPU: --price-per-gpu-hour."
 ANSWERED = "Every question that this kind of recording can answer is answered."
 CHECK = (
     "Keep what you gain: run `perfkit check RUN --baseline EARLIER` in CI. It fails when a figure gets worse than in "
@@ -24,12 +27,15 @@ CHECK = (
 )
 LISTS = ("tiles", "ranking", "gains", "recommendations", "bounds", "questions", "advice")  # of the first page
 BOUND_KEYS = ["what", "of_gpu", "of_wall", "target", "at_most"]  # of a row of bounds in summary.json
+CLAIMED = ["claim", "published", "counted the same way here", "true here", "why they differ"]
+UTILISATION = "gpu_share"  # what the published summary called utilisation
+SAME = 0.01  # relative difference of two sums that needs no reason
 WHY = {
-    "gpu_share": "the time of all CPU threads is no wall time, so this is no utilisation",
+    UTILISATION: "the time of all CPU threads is no wall time, so this is no utilisation",
     "launch_overhead": "kernels do not wait for 5 µs each: launches run on the CPU beside them",
 }
-COUNTED_AGAIN = "a sum over the tree counts each value once per caller, and only the main thread was read"
-OTHER_RECORDING = "another recording of the program"
+COUNTED_AGAIN = "counted once per caller, of the main thread only"
+OTHER_RECORDING = "another recording"
 
 
 class Advice(NamedTuple):
@@ -47,17 +53,33 @@ def bounds(view: Selection, figures: Mapping[str, Figure]) -> pd.DataFrame:
     return potential.rows(view, figures)
 
 
-def remarks(view: Selection) -> Shown | None:
-    """Return where most of the GPU's time begins on call paths, and what the doubts of the verdict mean; or None."""
-    said = remark(view)
+def remarks(view: Selection, figures: Mapping[str, Figure]) -> Shown | None:
+    """Return the remarks below the picture, a sentence or more; None without any."""
+    said = remark(view, figures)
     return blocks.note(said) if said else None
 
 
-def remark(view: Selection) -> str:
-    """Return the place of most GPU time on call paths, and of each leading doubt what follows from it."""
+def remark(view: Selection, figures: Mapping[str, Figure]) -> str:
+    """Return the place of most GPU time on call paths, what follows from leading doubts, and what idle time costs."""
     texts = [path_verdict.place(view)]
     texts += [f"{doubt.consequence}. {doubt.remedy}." for doubt in recording.leading(view)]
+    texts.append(cost(figures))
     return " ".join(text for text in texts if text)
+
+
+def cost(figures: Mapping[str, Figure]) -> str:
+    """Return what idle time costs a day and a month, and what a tenth less time saves; without a price how to give it.
+
+    A month has 30 days, in which the GPUs are paid all the time.
+    """
+    idle, tenth = figures.get("job_idle_cost_per_h"), figures.get("job_tenth_cost_per_h")
+    if tenth is None:
+        return PRICE if WORKING & set(figures) else ""
+    saved = f"A run that is 10 % shorter saves {tenth.value * HOURS_A_MONTH:,.2f} a month."
+    if idle is None:
+        return saved
+    day, month = idle.value * HOURS_A_DAY, idle.value * HOURS_A_MONTH
+    return f"Idle time costs {day:,.2f} a day and {month:,.2f} a month, in the currency of your price. {saved}"
 
 
 def advice(findings: Iterable[Finding]) -> list[Advice]:
@@ -156,41 +178,43 @@ def questions(items: Iterable[Refusal]) -> Shown:
     return blocks.refusals(asked) if asked else blocks.note(ANSWERED)
 
 
-def claims(view: Selection, path: str = "") -> pd.DataFrame:
-    """Return published figures beside those of this recording: claim, published, recomputed, why they differ.
+def claims(view: Selection, figures: Mapping[str, Figure], path: str = "") -> pd.DataFrame:
+    """Return published figures beside those of this recording, CLAIMED.
 
     `path`: as in `perfkit.report.against_published`; empty for none. Only figures that the file holds have a row.
     """
-    columns = ["claim", "published", "recomputed here", "why they differ"]
     if not path or view.run.calltree.empty:
-        return pd.DataFrame(columns=columns)
-    sums = calltree.tree_sums(view.run.calltree, view.run.call_metrics)
+        return pd.DataFrame(columns=CLAIMED)
     held = published(Path(path))
+    sums = calltree.tree_sums(view.run.calltree, view.run.call_metrics)
     sums = sums[sums["figure"].isin(list(held))].reset_index(drop=True)
     table = against_published(sums, path)
-    why = [_why(str(name), held[str(name)], row) for name, row in zip(sums["figure"], sums.itertuples(), strict=True)]
-    true = table.iloc[:, -1]
-    return pd.DataFrame(dict(zip(columns, (table["figure"], table["published"], true, why), strict=True)))
+    why = [_why(name, *ends) for name, *ends in zip(sums["figure"], sums["tree_sum"], sums["all_threads"], strict=True)]
+    columns = (table["figure"], table["published"], table.iloc[:, 2], table.iloc[:, -1], why)
+    rows = pd.DataFrame(dict(zip(CLAIMED, columns, strict=True)))
+    busy = figures.get("paths_gpu_busy_frac")
+    if UTILISATION in held and UTILISATION not in set(sums["figure"]) and busy:
+        first = ("GPU utilisation", percent(held[UTILISATION]), "-", f"{busy.text} of the wall time", WHY[UTILISATION])
+        rows = pd.concat([pd.DataFrame([first], columns=CLAIMED), rows], ignore_index=True)
+    return rows
 
 
-def _why(name: str, claimed: float, row: object) -> str:
+def _why(name: object, tree: float, true: float) -> str:
     """Return why a published figure differs from the true one."""
-    tree, true = float(getattr(row, "tree_sum")), float(getattr(row, "all_threads"))  # noqa: B009
-    reasons = [WHY[name]] if name in WHY else []
-    if abs(tree - true) > 0.01 * abs(true):
+    reasons = [WHY[str(name)]] if name in WHY else []
+    if abs(tree - true) > SAME * abs(true):
         reasons.append(COUNTED_AGAIN)
     return "; ".join([*reasons, OTHER_RECORDING])
 
 
 def promise(view: Selection, figures: Mapping[str, Figure], path: str = "") -> Shown | None:
-    """Return why the published gains cannot be multiplied, with the bounds of this recording; None without a file."""
+    """Return why the published gains cannot be multiplied, with the bound of this recording; None without a file."""
     if not path:
         return None
-    said = against_promised(path).text
     rows = potential.rows(view, figures)
-    texts = [f"{what}: {most}" for what, most in zip(rows["what"], rows[potential.COLUMNS[-1]], strict=True)]
-    here = f" In this recording the bounds are: {'; '.join(texts)}." if texts else ""
-    return blocks.note(f"{said}{here}")
+    bound = f" In this recording, all of them together gain {rows.iloc[-1].to_list()[-1]}." if len(rows) else ""
+    said = against_promised(path)
+    return Shown(f"{said.html}{blocks.note(bound.strip()).html if bound else ''}", f"{said.text}{bound}")
 
 
 def summary(
@@ -201,7 +225,7 @@ def summary(
     return {
         **blocks.summary(view, figures, findings),
         "bounds": rows.to_dict("records"),
-        "remark": remark(view),
+        "remark": remark(view, figures),
         "questions": [plain(item) for item in open_questions(refusals(view, peaks=peaks))],
         "advice": [group._asdict() | {"steps": list(group.steps)} for group in advice(findings)],
     }

@@ -32,7 +32,7 @@ from perfkit.format import CODE, elided, printable
 from perfkit.hardware import load_peaks
 from perfkit.profile import Profile
 from perfkit.report import html as report_html
-from perfkit.report import links, notebooks, output
+from perfkit.report import links, notebooks, output, paper
 from perfkit.report.blocks import WEEKS, by_command, remarks
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.first_page import CHECK, LISTS, steps_left
@@ -52,6 +52,7 @@ SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 LIMIT = 180  # s
 DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
+ALL = "all"  # pages are printed, not only the first one
 QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-pdf-header-footer")
 MADE_BY = "perfkit report"  # in the marker of the folder
 PRINTED = "print.html"  # all pages in one, until a browser has printed them
@@ -82,7 +83,7 @@ def build(
     families: tuple[str, ...] = (),
     peaks: str | Path | None = None,
     published: str | Path | None = None,
-    pdf: bool = False,
+    pdf: str = "",
     keep_paths: bool = False,
     job: Mapping[str, Any] = MappingProxyType({}),
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
@@ -93,7 +94,8 @@ def build(
     `profile`, `baseline`: what `perfkit.load` takes; a baseline is an earlier run to compare with. `out`: a folder that
     is made, or replaced if it is an earlier report; files you put there stay. `ranks`, `gpus`, `window`, `kernels`,
     `families`: as in `perfkit.select`. `peaks`, `published`: files of `perfkit.hardware.load_peaks` and
-    `perfkit.report.against_published`. `pdf`: whether to print ``report.pdf`` too, which needs Chromium. `keep_paths`:
+    `perfkit.report.against_published`. `pdf`: what to print to ``report.pdf``, which
+    needs Chromium: "summary" (the first page), ALL (the steps behind it as well), or nothing. `keep_paths`:
     whether absolute paths, user name and host name of this machine stay, see `perfkit.report.html.clean`. `job`: what
     only you know, see `perfkit.load`. `progress`:
     called with the number of finished steps, their total and the name of what just ended; `note` with a sentence for
@@ -140,7 +142,7 @@ def build(
     steps = count(1)
 
     def done(what: str) -> None:
-        progress(next(steps), len(names) + 2 + pdf, what)
+        progress(next(steps), len(names) + 2 + bool(pdf), what)
 
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
         own = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
@@ -163,7 +165,7 @@ def _write(
     made: Path,
     done: Callable[[str], None],
     *,
-    pdf: bool,
+    pdf: str,
     own: Mapping[str, str | Path | None],
 ) -> dict[str, Failure]:
     """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError.
@@ -218,10 +220,12 @@ def _write(
     with beside(write_rest):
         pages = [write_page(name) for name in names[1:]]
         if pdf:
-            whole = report_html.pages([*shown.values()], title=f"perfkit: {run}")
-            (made / PRINTED).write_text(links.to_print(whole), **TEXT)
+            chosen = [*shown.values()] if pdf == ALL else [shown[names[0]]]
+            whole = links.to_print(report_html.pages(chosen, title=f"perfkit: {run}"))
+            foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
+            (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
         if own:
-            report_html.clean(made, own, [*pages, *[made / PRINTED] * pdf])
+            report_html.clean(made, own, [*pages, *[made / PRINTED] * bool(pdf)])
     done("pages")
     return failures
 
@@ -242,7 +246,7 @@ def _short(notebook: str) -> str:
 
 
 def _print(made: Path) -> dict[str, str]:
-    """Print all pages to a PDF and delete what was printed; return what went wrong, if anything, by name."""
+    """Print the chosen pages to a PDF and delete what was printed; return what went wrong, if anything, by name."""
     page = made / PRINTED
     try:
         printed(page, made / "report.pdf")
