@@ -42,7 +42,7 @@ from perfkit.selection import Selection
 
 # Loading ahead, as slow as now, by so many processes as a machine has to spare (convention).
 TWO_WORKERS = whatif.Host(workers=2)
-LINES = {"collective": "collectives"}  # how a reason calls a line
+LINES = {"collective": "collectives", "copy": "copies that run beside kernels then"}  # how a reason calls a line
 FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
@@ -147,9 +147,9 @@ def within(
     extended = _extended(view, bound, changes, change) if most > bound.high else bound
     # Only what the CPU does in named ranges is taken out of a replay whole; other changes leave some of their cost.
     is_whole = most < bound.high and all(isinstance(change, whatif.Host) for change in changes)
-    high = most if is_whole or extended.high > bound.high else bound.high
+    high = min(most, extended.high) if is_whole or extended.high > bound.high else bound.high
     low, doubts = _likely(view, replay, changes)
-    if any(isinstance(change, whatif.Launches) for change in changes) and not uncapturable(view):
+    if any(isinstance(change, whatif.Launches) for change in changes):
         high *= unprofiled(view)[1]
     high = max(high, 1.0)
     reason = bound.reason if low <= 1 else NONE.sub("", bound.reason)
@@ -295,8 +295,9 @@ def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int =
 
     `promised` is the view of the replay, by default the one that promises least.
 
-    These are the causes of idle time and "collective". What a change saves of a gap is shared among the causes of the
-    gap by their parts of it.
+    These are the causes of idle time, "collective" and, of one GPU, "copy". What a change saves of a gap is shared
+    among the causes of the gap by their parts of it. What one GPU saves beyond its gaps and collectives is copies that
+    run beside kernels then.
     """
     run = _prepared(_whole(view))
     gaps = idle_gaps(view)
@@ -311,8 +312,19 @@ def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int =
     part = np.minimum(by_gap, length) / length
     total = idle_parts(gaps).mul(part, axis=0).sum().to_dict()
     total["collective"] = saved.loc[saved["family"].eq("communication"), "dur_ns"].sum()
+    if len(busy(view)) == 1:
+        total["copy"] = max(_saved_ns(view, changes, promised) - sum(total.values()), 0)
     span = int(run.measured[-1]) * len(busy(view))
     return {str(line): float(ns) / span for line, ns in total.items()}
+
+
+def _saved_ns(view: Selection, changes: tuple[Replayed, ...], promised: int) -> int:
+    """Return how much shorter the span is in one view of a replay, ns; 0 without one."""
+    replay = _replayed(view, changes=changes)
+    if isinstance(replay, str):
+        return 0
+    spans = {whatif.LOW: replay.low_ns, whatif.MID: replay.span_ns, whatif.HIGH: replay.high_ns}
+    return replay.measured_ns - spans[promised]
 
 
 def _factors(view: Selection, told: Replay) -> tuple[float, float, float]:
