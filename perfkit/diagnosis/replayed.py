@@ -177,9 +177,9 @@ def _if_overlapped(view: Selection, low: float, usual: float) -> tuple[float, st
     """Return what copies or collectives gain at least that run beside kernels, and why it is no more."""
     to_host = view.copies[view.copies["direction"].eq("D2H")]
     if idle_after(view, to_host).get("host_code", 0.0) >= NOTABLE:
-        return low, ", but the CPU works on what was copied to it"
+        return low, " (less if the CPU must wait for what is copied to it)"
     likely = 1 / (1 - OVERLAPPED * (1 - 1 / usual))
-    return max(low, likely), f", of which at least {percent(OVERLAPPED)} is likely to be saved"
+    return max(low, likely), f" (at least {percent(OVERLAPPED)} of this is likely)"
 
 
 def _if_loaded_ahead(view: Selection, low: float, replay: Replay, changes: tuple[Replayed, ...]) -> tuple[float, str]:
