@@ -150,7 +150,9 @@ def within(
     high = min(most, extended.high) if is_whole or extended.high > bound.high else bound.high
     low, doubts = _likely(view, replay, changes)
     if any(isinstance(change, whatif.Launches) for change in changes):
-        high *= unprofiled(view)[1]
+        shorter = high * unprofiled(view)[1]
+        # What a step takes that no graph contains yet is not known: the bound of the share stays.
+        high = max(shorter, bound.high) if _obstacles(view, changes) else shorter
     high = max(high, 1.0)
     reason = bound.reason if low <= 1 else NONE.sub("", bound.reason)
     others = extended.reason.removeprefix(bound.reason)
@@ -196,13 +198,18 @@ def _if_loaded_ahead(view: Selection, low: float, replay: Replay, changes: tuple
 
 def _if_in_graphs(view: Selection, low: float, changes: tuple[Replayed, ...]) -> tuple[float, str]:
     """Return what graphs gain at least without the profiler, in which kernels of one stream need not overlap."""
-    why = "" if whatif.Synchronisations() in changes else uncapturable(view)
+    why = _obstacles(view, changes)
     if why:
         return 1.0, f" ({why})"
     gpus = busy(view)
     worked, span = int(gpus["device_busy_ns"].sum()), int(gpus["span_ns"].sum())
     low = min(low, span / max(worked, 1)) * unprofiled(view)[0]
     return low, f"; {FASTER}" if slowed(view) > 1 else ""
+
+
+def _obstacles(view: Selection, changes: tuple[Replayed, ...]) -> str:
+    """Return what no graph can contain and no other change removes."""
+    return "" if whatif.Synchronisations() in changes else uncapturable(view)
 
 
 def idle_after(view: Selection, copies: pd.DataFrame) -> dict[str, float]:

@@ -34,9 +34,7 @@ TOO_LARGE -= {"scorer_amp", "smalllm_pretrain"}
 UNKNOWN = {case for case, rules in CASES.items() if rules == ("computation",)}
 ALONE = "the bound is that of fixing this alone; the mended program computes the same by fewer or other kernels, too"
 SLOWED = "nearly all of the time is the cause, and a profiler slows what remains by more than it is known to"
-BEYOND = dict.fromkeys(("few_workers", "recompile"), SLOWED) | dict.fromkeys(
-    ("anomaly", "metric_pairs", "recsys_score"), ALONE
-)
+BEYOND = dict.fromkeys(("few_workers", "recompile"), SLOWED) | dict.fromkeys(("metric_pairs", "recsys_score"), ALONE)
 LAUNCHING = ("anomaly-bad", "batch_one-bad", "batch_one-good", "full_sort-good", "host_tensors-bad", "launch_bound-bad")
 LAUNCHING += ("many_syncs-bad", "moe_loop-good", "rnn_loop-good")
 # Nothing is badly wrong in these: a mended form with a busy GPU, a cause that cost nothing, and sound programs.
