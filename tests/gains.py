@@ -102,12 +102,13 @@ def adversary(seed: int = 0) -> Iterator[Row]:
     for name in PLANTED:
         with tempfile.TemporaryDirectory() as folder:
             made = plan(name, seed)
-            view = perfkit.select(perfkit.load(made.write(made.run(), Path(folder))))
+            view = diagnosis.judged(perfkit.load(made.write(made.run(), Path(folder))))
             told = diagnosis.findings(view)
             meant = [cause for cause in made.first() if told and told[0].rule in cause.names]
             if made.quiet or not meant or told[0].rule in ONCE:
                 continue
-            yield _row("adversary", name, told[0], made.gain(meant[0]), view)
+            true = made.gain(meant[0], is_loop=view.window is not None)
+            yield _row("adversary", name, told[0], true, view)
 
 
 def situations() -> Iterator[Row]:

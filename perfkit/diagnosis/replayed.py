@@ -42,7 +42,7 @@ from perfkit.selection import Selection
 
 # Loading ahead, as slow as now, by so many processes as a machine has to spare (convention).
 TWO_WORKERS = whatif.Host(workers=2)
-LINES = {"collective": "collectives"}  # how a reason calls a line
+LINES = {"collective": "collectives", "copy": "copies that run beside kernels then"}  # how a reason calls a line
 FEW = 4  # places in a step that wait or copy, such as its ends and the loss (convention)
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
@@ -147,10 +147,12 @@ def within(
     extended = _extended(view, bound, changes, change) if most > bound.high else bound
     # Only what the CPU does in named ranges is taken out of a replay whole; other changes leave some of their cost.
     is_whole = most < bound.high and all(isinstance(change, whatif.Host) for change in changes)
-    high = most if is_whole or extended.high > bound.high else bound.high
+    high = min(most, extended.high) if is_whole or extended.high > bound.high else bound.high
     low, doubts = _likely(view, replay, changes)
-    if any(isinstance(change, whatif.Launches) for change in changes) and not uncapturable(view):
-        high *= unprofiled(view)[1]
+    if any(isinstance(change, whatif.Launches) for change in changes):
+        shorter = high * unprofiled(view)[1]
+        # What a step takes that no graph contains yet is not known: the bound of the share stays.
+        high = max(shorter, bound.high) if _obstacles(view, changes) else shorter
     high = max(high, 1.0)
     reason = bound.reason if low <= 1 else NONE.sub("", bound.reason)
     others = extended.reason.removeprefix(bound.reason)
@@ -177,9 +179,9 @@ def _if_overlapped(view: Selection, low: float, usual: float) -> tuple[float, st
     """Return what copies or collectives gain at least that run beside kernels, and why it is no more."""
     to_host = view.copies[view.copies["direction"].eq("D2H")]
     if idle_after(view, to_host).get("host_code", 0.0) >= NOTABLE:
-        return low, ", but the CPU works on what was copied to it"
+        return low, " (less if the CPU must wait for what is copied to it)"
     likely = 1 / (1 - OVERLAPPED * (1 - 1 / usual))
-    return max(low, likely), f", of which at least {percent(OVERLAPPED)} is likely to be saved"
+    return max(low, likely), f" (at least {percent(OVERLAPPED)} of this is likely)"
 
 
 def _if_loaded_ahead(view: Selection, low: float, replay: Replay, changes: tuple[Replayed, ...]) -> tuple[float, str]:
@@ -196,13 +198,18 @@ def _if_loaded_ahead(view: Selection, low: float, replay: Replay, changes: tuple
 
 def _if_in_graphs(view: Selection, low: float, changes: tuple[Replayed, ...]) -> tuple[float, str]:
     """Return what graphs gain at least without the profiler, in which kernels of one stream need not overlap."""
-    why = "" if whatif.Synchronisations() in changes else uncapturable(view)
+    why = _obstacles(view, changes)
     if why:
         return 1.0, f" ({why})"
     gpus = busy(view)
     worked, span = int(gpus["device_busy_ns"].sum()), int(gpus["span_ns"].sum())
     low = min(low, span / max(worked, 1)) * unprofiled(view)[0]
     return low, f"; {FASTER}" if slowed(view) > 1 else ""
+
+
+def _obstacles(view: Selection, changes: tuple[Replayed, ...]) -> str:
+    """Return what no graph can contain and no other change removes."""
+    return "" if whatif.Synchronisations() in changes else uncapturable(view)
 
 
 def idle_after(view: Selection, copies: pd.DataFrame) -> dict[str, float]:
@@ -295,8 +302,9 @@ def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int =
 
     `promised` is the view of the replay, by default the one that promises least.
 
-    These are the causes of idle time and "collective". What a change saves of a gap is shared among the causes of the
-    gap by their parts of it.
+    These are the causes of idle time, "collective" and, of one GPU, "copy". What a change saves of a gap is shared
+    among the causes of the gap by their parts of it. What one GPU saves beyond its gaps and collectives is copies that
+    run beside kernels then.
     """
     run = _prepared(_whole(view))
     gaps = idle_gaps(view)
@@ -311,8 +319,19 @@ def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int =
     part = np.minimum(by_gap, length) / length
     total = idle_parts(gaps).mul(part, axis=0).sum().to_dict()
     total["collective"] = saved.loc[saved["family"].eq("communication"), "dur_ns"].sum()
+    if len(busy(view)) == 1:
+        total["copy"] = max(_saved_ns(view, changes, promised) - sum(total.values()), 0)
     span = int(run.measured[-1]) * len(busy(view))
     return {str(line): float(ns) / span for line, ns in total.items()}
+
+
+def _saved_ns(view: Selection, changes: tuple[Replayed, ...], promised: int) -> int:
+    """Return how much shorter the span is in one view of a replay, ns; 0 without one."""
+    replay = _replayed(view, changes=changes)
+    if isinstance(replay, str):
+        return 0
+    spans = {whatif.LOW: replay.low_ns, whatif.MID: replay.span_ns, whatif.HIGH: replay.high_ns}
+    return replay.measured_ns - spans[promised]
 
 
 def _factors(view: Selection, told: Replay) -> tuple[float, float, float]:

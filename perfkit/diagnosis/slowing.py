@@ -57,13 +57,15 @@ def unprofiled(view: Selection) -> tuple[float, float]:
 
 
 def without_profiler(view: Selection, gain: Gain) -> Gain:
-    """Return a gain whose best case is that of the program without the profiler.
+    """Return a gain whose best case is that of the program without the profiler, if it has one GPU.
 
-    The profiler's time is in what remains: without it less remains, and the same saving is a larger
-    part. This matters where the short gaps are most of what remains.
+    Which of several GPUs the others wait for may be another one without the profiler. The profiler's
+    time is in what remains: without it less remains, and the same saving is a larger part. This
+    matters where the short gaps are most of what remains.
     """
     short = short_gaps(view)
-    if not 1 < gain.high < math.inf:
+    gpus = view.all_kernels[["rank", "gpu"]].drop_duplicates()
+    if not 1 < gain.high < math.inf or len(gpus) > 1:
         return gain
     remains = 1 / gain.high
     if short < HALF * remains:

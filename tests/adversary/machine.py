@@ -317,6 +317,10 @@ class Machine:
     def span(self) -> int:
         return max(op.end for op in self.ops) - min(op.start for op in self.ops)
 
+    def span_of_kernels(self) -> int:
+        """The time from the first kernel to the end of the last operation."""
+        return max(op.end for op in self.ops) - min(op.start for op in self.ops if op.kernel)
+
     def busy(self, gpu: int) -> int:
         mine = [op for op in self.ops if op.stream.gpu.index == gpu]
         edges = sorted([(op.start, 1) for op in mine] + [(op.end, -1) for op in mine])

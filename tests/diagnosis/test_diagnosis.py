@@ -50,7 +50,7 @@ def test_waiting_for_data_is_named_first() -> None:
     assert ("idle_data_loading", "high") == (first.rule, first.severity)
     assert "Data loading keeps the GPU idle 78.0 % of the time" in first.title
     assert "enumerate(DataLoader)" in first.explanation
-    assert 1 < first.gain.low < 100 / 78, "one worker still needs the 78 ms"
+    assert 1 < first.gain.low < 100 / 39, "two workers still need 39 ms for a step"
     assert 4.0 < first.gain.high < 5.0
     assert "best case: the run saves all of this time" in first.gain.reason
     assert "worst case: none" not in first.gain.reason, "the range begins at 4"

@@ -132,9 +132,9 @@ class Replay:
     touched: tuple[int, ...]
 
 
-__all__ = ["HIGH", "LIMIT_FRAC", "MID", "Calls", "Change", "Communication", "Copies", "Host", "Kernels", "Launches"]
-__all__ += ["Prepared", "Replay", "Stretch", "Synchronisations", "around", "changed", "prepared", "replay", "saved"]
-__all__ += ["stretch"]
+__all__ = ["HIGH", "LIMIT_FRAC", "LOW", "MID", "Calls", "Change", "Communication", "Copies", "Host", "Kernels"]
+__all__ += ["Launches", "Prepared", "Replay", "Stretch", "Synchronisations", "around", "changed", "prepared"]
+__all__ += ["replay", "saved", "stretch"]
 
 
 def replay(

@@ -1,6 +1,6 @@
 """Changes that mend a finding, as a replay of the run makes them (`perfkit.analysis.whatif`).
 
-Lines are those of the ledger: the causes of idle time, and "collective".
+Lines are those of the ledger: the causes of idle time, "collective" and "copy".
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from perfkit.analysis.whatif.changes import Change as Replayed
 
 HOST = ("host_code", "data_loading", "system", "mpi")
 OTHERS = ("sync", "launch", "cuda_call", "memory", "kernel_wait", "other", "collective")
-ALL = (*HOST, *OTHERS)
+ALL = (*HOST, *OTHERS, "copy")
 
 
 @dataclass(frozen=True)
