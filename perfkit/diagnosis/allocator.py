@@ -57,10 +57,8 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         return
     idle = known["idle_memory_frac"]
     definition = "calls that allocate the GPU's memory, for each kernel of the window"
-    ratio = Figure(
-        *("allocations_per_kernel_ratio", "Allocations per kernel", per_kernel(view), "1"),
-        *(definition, "KERNELS, API_CALLS"),
-    )
+    label, source = "Allocations per kernel", "KERNELS, API_CALLS"
+    ratio = Figure("allocations_per_kernel_ratio", label, per_kernel(view), "1", definition, source)
     text = f"The program allocates memory of the GPU for {ratio.text} of its kernels, and frees as often. PyTorch's "
     text += "caching allocator keeps memory that tensors free: it is off."
     gain = removing(share, "best case: the allocator keeps the memory, and the run saves all of this time")
