@@ -5,12 +5,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from docs.pages import PART, made, pages
 from test_testing import FORMS, Make
 
 from docs import blocks
 from perfkit import job, readers
+from perfkit.cli import main
 from perfkit.report.notebooks import NOTEBOOKS
 
 ROOT = Path(__file__).parents[1]
@@ -101,6 +103,30 @@ def test_the_readme_links_to_each_format(readme: str, name: str) -> None:
 def test_a_format_lists_the_tables_that_its_reader_gives(name: str, form: str, make: Make, tmp_path: Path) -> None:
     read = readers.reader(name).read(make(tmp_path))
     assert {"CAPTURE", *read.loaders} <= set(blocks.tables_of(readers.reader(name)))
+
+
+def unknown_options(text: str) -> list[str]:
+    """The options in commands of perfkit that perfkit does not have."""
+    found = []
+    for words in re.findall(r"\bperfkit ([a-z][^`\n|]*)", text):
+        command: click.Command = main
+        for word in words.split():
+            if isinstance(command, click.Group) and word in command.commands:
+                command = command.commands[word]
+        known = {option for param in command.params for option in param.opts}
+        if command is not main:
+            found += [option for option in re.findall(r"--[a-z][a-z-]*", words) if option not in known]
+    return found
+
+
+@pytest.mark.parametrize("page", [*GUIDES, *PAGES.values()], ids=lambda page: page.name)
+def test_commands_have_the_options_that_are_shown(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [] == unknown_options(PART.sub("", text))
+
+
+def test_an_option_that_is_not_there_is_seen() -> None:
+    assert ["--colour"] == unknown_options("`perfkit report RUN --out x --colour red` and `perfkit record torch`")
 
 
 def code(text: str, language: str) -> list[str]:

@@ -114,7 +114,7 @@ def of_figures() -> Iterator[str]:
     for figure in all_figures():
         yield f"## `{figure.id}`"
         unit = SPOKEN.get(figure.unit, figure.unit)
-        lines = {"Shown as": figure.label, "Unit": unit, "Is": figure.definition, "From": figure.source}
+        lines = {"Label": figure.label, "Unit": unit, "Definition": figure.definition, "Source": figure.source}
         yield "\n".join(f"- {name}: {_escaped(text)}" for name, text in lines.items() if text)
 
 

@@ -30,6 +30,7 @@ PLANTED = ("checkpoints", "small copies", "throttling", "imbalance", "occupancy"
 OF_A_GPU = re.compile(r"_\d+_\d+_")  # rank and GPU
 FIELDS = ("id", "label", "value", "unit", "definition", "source")
 UNIT = re.compile(r"_(frac|count|ratio|ns|bytes|bytes_per_s)$")
+WORD = re.compile(r"[a-z]{3}")
 GAP = "..."
 WITHOUT = ("report", "widgets", "charts")  # show figures, and make none
 
@@ -115,7 +116,7 @@ def _of_function(function: ast.FunctionDef, known: dict[str, str]) -> Iterator[D
         fields = {name: _text(node, texts) for name, node in zip(FIELDS, call.args, strict=False)}
         pattern = fields.get("id", "").replace(GAP, "*")
         texts_of = [fields.get(name, "") for name in Described._fields[1:]]
-        if UNIT.sub("", pattern).strip("*_") and "".join(texts_of[::2]).strip(". "):
+        if UNIT.sub("", pattern).strip("*_") and WORD.search(" ".join(texts_of[:3])):
             yield Described(pattern, *texts_of)
 
 
@@ -126,18 +127,21 @@ def _line(node: ast.AST) -> int:
 def _texts(nodes: list[ast.stmt] | list[ast.AST]) -> dict[str, str]:
     """Return the text that each name has last, of those that are assigned a text."""
     texts: dict[str, str] = {}
-    assignments = [node for node in nodes if isinstance(node, ast.Assign)]
+    assignments = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign)]
     for node in sorted(assignments, key=_line):
         for name, value in _pairs(node):
             text = _text(value, texts)
+            if isinstance(node, ast.AugAssign):
+                text = texts.get(name, "") + text
             if text:
                 texts[name] = text
     return texts
 
 
-def _pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
-    """Yield names and values of `a = x` and of `a, b = x, y`."""
-    target, value = node.targets[0], node.value
+def _pairs(node: ast.Assign | ast.AugAssign) -> Iterator[tuple[str, ast.expr]]:
+    """Yield names and values of `a = x`, of `a += x` and of `a, b = x, y`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    value = node.value
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
@@ -153,6 +157,8 @@ def _text(node: ast.AST, texts: dict[str, str]) -> str:
             return value
         case ast.JoinedStr(values=values):
             return "".join(_text(value, texts) or GAP for value in values)
+        case ast.FormattedValue(value=value):
+            return _text(value, texts)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _text(left, texts) + _text(right, texts)
         case ast.IfExp(body=body):
