@@ -57,8 +57,10 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         return
     idle = known["idle_memory_frac"]
     definition = "calls that allocate the GPU's memory, for each kernel of the window"
-    label, source = "Allocations per kernel", "KERNELS, API_CALLS"
-    ratio = Figure("allocations_per_kernel_ratio", label, per_kernel(view), "1", definition, source)
+    ratio = Figure(
+        *("allocations_per_kernel_ratio", "Allocations per kernel", per_kernel(view), "1"),
+        *(definition, "KERNELS, API_CALLS"),
+    )
     text = f"The program allocates memory of the GPU for {ratio.text} of its kernels, and frees as often. PyTorch's "
     text += "caching allocator keeps memory that tensors free: it is off."
     gain = removing(share, "best case: the allocator keeps the memory, and the run saves all of this time")

@@ -370,12 +370,9 @@ def _unaligned(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding
     gain, level = shortening(view, known, mine, f"aligned, the products take {percent(left)} of their time", left=left)
     if (gain.share or 0.0) < NOTABLE:
         return
-    share = float(mine["dur_ns"].sum() / kernels["dur_ns"].sum())
-    definition = "operations by shape over kernel time"
-    source = "flops.roofline"
-    told = [Figure("unaligned_flops_per_s", "Unaligned products", rate, "FLOP/s", definition, source)]
-    if len(even):
-        told.append(Figure("aligned_flops_per_s", "Fastest aligned", fastest, "FLOP/s", definition, source))
+    share, definition = float(mine["dur_ns"].sum() / kernels["dur_ns"].sum()), "operations by shape over kernel time"
+    rates = [("unaligned_flops_per_s", "Unaligned products", rate), ("aligned_flops_per_s", "Fastest aligned", fastest)]
+    told = [Figure(*each, "FLOP/s", definition, "flops.roofline") for each in rates[: 1 + bool(len(even))]]
     definition = "share of the kernel time: 16-bit products with rows that are no multiple of 8 elements"
     figure = Figure("unaligned_frac", "Unaligned products", share, "1", definition, "operators.kernels_of")
     text = f"Rows of {length:,} elements do not begin at multiples of 16 bytes. cuBLAS needs slower kernels for them. "

@@ -113,11 +113,30 @@ def _of_function(function: ast.FunctionDef, known: dict[str, str]) -> Iterator[D
             continue
         before = [node for node in ast.walk(function) if _line(node) < call.lineno]
         texts = known | _texts(before)
-        fields = {name: _text(node, texts) for name, node in zip(FIELDS, call.args, strict=False)}
-        pattern = fields.get("id", "").replace(GAP, "*")
-        texts_of = [fields.get(name, "") for name in Described._fields[1:]]
-        if UNIT.sub("", pattern).strip("*_") and WORD.search(" ".join(texts_of[:3])):
-            yield Described(pattern, *texts_of)
+        for arguments in _arguments(call, function):
+            fields = {name: _text(node, texts) for name, node in zip(FIELDS, arguments, strict=False)}
+            pattern = fields.get("id", "").replace(GAP, "*")
+            texts_of = [fields.get(name, "") for name in Described._fields[1:]]
+            if UNIT.sub("", pattern).strip("*_") and WORD.search(" ".join(texts_of[:3])):
+                yield Described(pattern, *texts_of)
+
+
+def _arguments(call: ast.Call, function: ast.FunctionDef) -> list[list[ast.expr]]:
+    """Return the arguments of a call; of `Figure(*each, ...)` those with each tuple that fits."""
+    first, *rest = call.args
+    if not isinstance(first, ast.Starred):
+        return [call.args]
+    tuples = [node for node in ast.walk(function) if isinstance(node, ast.Tuple)]
+    rest = [part for node in rest for part in _unpacked(node)]
+    fitting = [node.elts for node in tuples if len(node.elts) + len(rest) == len(FIELDS)]
+    return [[*parts, *rest] for parts in fitting if UNIT.search(_text(parts[0], {}))]
+
+
+def _unpacked(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of `*(a, b)`, or the expression itself."""
+    if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple):
+        return node.value.elts
+    return [node]
 
 
 def _line(node: ast.AST) -> int:
