@@ -111,8 +111,8 @@ def unknown_options(text: str) -> list[str]:
     for words in re.findall(r"\bperfkit ([a-z][^`\n|]*)", text):
         command: click.Command = main
         for word in words.split():
-            if isinstance(command, click.Group) and word in command.commands:
-                command = command.commands[word]
+            if isinstance(command, click.Group):
+                command = command.get_command(click.Context(command), word) or command
         known = {option for param in command.params for option in param.opts}
         if command is not main:
             found += [option for option in re.findall(r"--[a-z][a-z-]*", words) if option not in known]
