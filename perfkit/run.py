@@ -380,7 +380,7 @@ def load(
 ) -> Run:
     """Load a file, several files, or a folder of profiles as one run.
 
-    `path` is a profile in a format that a reader knows (see the README), or a folder of profiles: several of one tool
+    `path` is a profile in a format that a reader knows (docs/formats.md), or a folder of profiles: several of one tool
     are ranks, as the files state them, else in the order of their names, numbers in names counted as numbers. Tables of
     the run are read when first asked for, and a second time from the cache. ReadError if a file does not exist, is
     empty, damaged or of no known kind; PerfkitError if files that were named one by one cannot be of one program on one

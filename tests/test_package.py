@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from bench import table as speed
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 import perfkit
 from perfkit.report.notebooks import NOTEBOOKS
-from perfkit.schema import Table
-from perfkit.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 CFF = {"cff-version", "message", "title", "type", "authors", "version", "license", "abstract", "keywords"}
@@ -68,16 +65,9 @@ def test_the_changelog_has_the_form_of_keep_a_changelog(project: dict[str, Any])
     assert project["version"] in text
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_the_readme_lists_the_columns_of_every_table(table: Table) -> None:
-    columns = ", ".join(f"`{name}`" for name in table.column_names)
-    assert f"| {table.name} | {table.row} | {columns} |" in beside("README.md")
-
-
-def test_the_readme_names_notebooks_speed_and_two_install_commands() -> None:
+def test_the_readme_names_notebooks_and_two_install_commands() -> None:
     readme = beside("README.md")
     assert [] == [name for name in NOTEBOOKS if f"`{name}`" not in readme]
-    assert speed.readme() in readme  # from the JSON that `python -m tests.bench --keep` writes
     # The continuous integration runs exactly these two lines.
     assert [line for line in readme.splitlines() if line.startswith("python -m pip install")] == [
         "python -m pip install -e . && perfkit report data/mlp_a100 --out report",

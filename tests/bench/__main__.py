@@ -1,15 +1,15 @@
 """perfkit against named peers, in one run: a table of ratios, each beside its bar, as Markdown.
 
 Usage, from the root of the repository: ``python -m tests.bench [NAME ...] [--kernels N] [--keep]``. With ``--keep``
-what was measured goes into tests/bench/speed.json, and the README's table is written from it.
+what was measured goes into tests/bench/speed.json, and the table of docs/speed.md is written from it.
 """
 
 import argparse
+import subprocess
 import sys
-from pathlib import Path
 
 from tests.bench import analyses, beside, commands, explorer, formats, nsys
-from tests.bench.table import README_HEAD, Row, kept, markdown, readme
+from tests.bench.table import Row, kept, markdown
 
 BENCHMARKS = {
     "nsys": nsys.rows,
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     most = "of the largest capture; others have at most, as events and contexts too"
     parser.add_argument("--kernels", type=int, default=10_000_000, help=most)
-    parser.add_argument("--keep", action="store_true", help="write speed.json and the README's table")
+    parser.add_argument("--keep", action="store_true", help="write speed.json and the table of docs/speed.md")
     options = parser.parse_args()
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
@@ -48,10 +48,8 @@ def main() -> None:
     sys.stdout.write(markdown(rows))
     if options.keep:
         kept(rows)
-        page = Path("README.md")
-        before, _, rest = page.read_text(encoding="utf-8").partition(README_HEAD)
-        after = rest.partition("\n\n")[2]
-        page.write_text(f"{before}{readme()}\n\n{after}", encoding="utf-8")
+        renew = [sys.executable, "-m", "tests.docs", "--renew", "speed.md"]
+        subprocess.run(renew, check=True)
 
 
 if __name__ == "__main__":

@@ -70,12 +70,12 @@ def markdown(rows: Iterable[Row]) -> str:
     """Return the table under a line that says what it was measured with."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("pandas", "numpy", "pyarrow"))
     where = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"
-    lines = "\n".join([README_HEAD, *(row.line() for row in rows)])
+    lines = "\n".join([HEAD, *(row.line() for row in rows)])
     return f"Measured on {where}; captures in the page cache, a fresh process each.\n\n{lines}\n"
 
 
 JSON = Path(__file__).with_name("speed.json")
-README_HEAD = "| work | perfkit | peer | ratio | peak | bar | measured |\n|---|---|---|---|---|---|---|"
+HEAD = "| work | perfkit | peer | ratio | peak | bar | measured |\n|---|---|---|---|---|---|---|"
 
 
 def kept(rows: Iterable[Row]) -> None:
@@ -89,11 +89,11 @@ def kept(rows: Iterable[Row]) -> None:
 
 
 NUMBER = re.compile(r"\d[\d,]*")
-SMALLER = re.compile(r"explorer, (?!.*x 5 streams.* drawn)|.* shuffled kernels: (?!kernels)")  # not in the README
+SMALLER = re.compile(r"explorer, (?!.*x 5 streams.* drawn)|.* shuffled kernels: (?!kernels)")  # not in docs/speed.md
 
 
-def readme() -> str:
-    """Return the README's table: of what the JSON has of one work at several sizes, that of the largest."""
+def shown() -> str:
+    """Return the table of docs/speed.md: of what the JSON has of one work at several sizes, that of the largest."""
     largest: dict[str, tuple[int, str]] = {}
     for stored in json.loads(JSON.read_text()):
         about = f"{stored.pop('date')}, {stored.pop('commit')}"
@@ -104,4 +104,4 @@ def readme() -> str:
         size = max((int(number.replace(",", "")) for number in NUMBER.findall(row.work)), default=0)
         work = re.sub(r"\d[\d,]{6,}", "N", row.work)
         largest[work] = max(largest.get(work, (-1, "")), (size, row.line(about)))
-    return "\n".join([README_HEAD, *(line for _, line in largest.values())])
+    return "\n".join([HEAD, *(line for _, line in largest.values())])

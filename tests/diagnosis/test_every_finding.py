@@ -24,7 +24,7 @@ import perfkit
 from perfkit import diagnosis, report, tables
 from perfkit.diagnosis import confidence, evidence, idle_time
 from perfkit.diagnosis.extensions import extensions
-from perfkit.diagnosis.rules import rules, table
+from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.idle import IDLE_DATA_LOADING, IDLE_HOST_CODE
 from perfkit.diagnosis.rules.rule import Fact
 from perfkit.report.notebooks import sample
@@ -153,7 +153,6 @@ def test_every_finding_is_looked_at_and_shown() -> None:
     of_others |= {rule for file in FILES for rule in conclusion(file)["told"]}
     assert set(IDS) == {*PRODUCED, *NOT_PRODUCED} | of_others
     assert not of_others & {*PRODUCED, *NOT_PRODUCED}
-    assert table() in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (finding,) = diagnosis.findings(run(planted("small copies")))
     html = report.key_findings([replace(finding, threshold=f"<b>{finding.threshold}")], {}).html
     assert "Threshold: &lt;b&gt;A copy of at most 64 KB is small" in html

@@ -69,18 +69,3 @@ def snippets() -> Mapping[str, str]:
     """Return the code that shows how a step is done, by the text of the step."""
     steps = [step for rule in rules().values() for step in rule.advice]
     return {step.text: step.code.strip() for step in steps if step.code}
-
-
-def table() -> str:
-    """Return the rules as a table in Markdown, as the README shows it."""
-    rows = [
-        "| finding | question | tables it needs | told from | doubted where |",
-        "|---|---|---|---|---|",
-    ]
-    for rule in rules().values():
-        named = [objection.value for objection in rule.objections]
-        doubts = "; ".join(filter(None, (rule.indirect, *named)))
-        needs = ", ".join(rule.needs).replace("|", " or ")
-        cells = (f"`{rule.name}`", rule.question, needs, rule.threshold, doubts)
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
