@@ -161,7 +161,7 @@ def check(
 ) -> None:
     """Check whether a run is worse than its baseline or over its budget; several runs are repeats.
 
-    The exit status is 0 where nothing got worse, 1 where something did, 2 where of something it cannot be told.
+    The exit status is 1 if something surely got worse, else 2 if perfkit cannot tell of something, else 0.
     """
     from perfkit.diagnosis.check import check as judge
     from perfkit.report import comparison, output

@@ -221,7 +221,7 @@ def _of_rank(
         begun = layers.launched(kernels.iloc[steps["place"]], api_calls)
         if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):
             steps = steps.iloc[:0]
-    return steps.assign(rank=rank, step=np.arange(len(steps)), steady=_settled(steps["dur_ns"].to_numpy()))
+    return steps.assign(rank=rank, step=np.arange(len(steps)), steady=settled(steps["dur_ns"].to_numpy()))
 
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -253,7 +253,7 @@ def _most(frame: pd.DataFrame, keys: list[str]) -> Int:
     return np.flatnonzero(number == np.bincount(number, minlength=1).argmax())
 
 
-def _settled(dur: Int) -> NDArray[np.bool_]:
+def settled(dur: Int) -> NDArray[np.bool_]:
     """Tell which steps are typical: after the warm-up, and not the last if nothing shows when it ended."""
     if not len(dur):
         return np.zeros(0, bool)

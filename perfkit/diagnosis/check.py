@@ -1,22 +1,24 @@
 """Is a run worse than its baseline, or over its budget? The verdict for continuous integration.
 
-Against the baseline a figure fails where it is worse by more than the tolerance, 5 % by default. Where it has an
-interval, all of it must lie beyond to fail, and all of it within to pass; an interval that reaches beyond on one side
-alone allows both, so that the outcome is an error: it is unknown. The same holds for all figures of two runs that
-are unlike: on other GPUs, by other profilers, or of steps that are not the same thing. Judged are, without a budget,
-the figures with an interval and, where none has one, the times of call paths, of the kernels in both runs and the
-shares of a log, by their values. A recording passes against itself.
+A figure fails if it is surely worse, and by more than the tolerance, 5 % by default: its value is beyond the tolerance,
+and its whole interval lies beyond `MATTERS`. It passes if its whole interval lies within the tolerance. Otherwise the
+outcome is an error: perfkit cannot tell. The same holds for all figures of two runs that are unlike: on other GPUs, by
+other profilers, or without the same steps or the same work (`diagnosis.comparison`). A recording passes against itself.
+
+Judged are, without a budget, the wall time of a step or of a unit of equal work, and the time of the families of
+kernels in it; a family fails only if it adds more than `MATTERS` to the wall time. Where there is no timeline, the
+times of call paths, of the kernels in both runs and the shares of a log are judged by their values.
 
 A doubt of either recording (`diagnosis.recording`) that touches more of its GPU time, or of its launches, than the
 tolerance makes every figure of the timeline unknown.
 
-A budget adds limits of single figures: the value of the run itself is judged, of step times their
-interval. Exit status: 0 nothing is worse or over its limit, 1 something is, 2 of something it is unknown, whatever
-the others are.
+A budget adds limits of single figures: the value of the run itself is judged, of step times their interval. Exit
+status: 1 if a figure surely failed, else 2 if perfkit cannot tell of one, else 0.
 
 A budget is a TOML file::
 
     tolerance = 0.05  # relative, for every figure
+    noise = 0.02  # relative, by which two runs of one program differ on this machine
     figures.step_median_ns = { tolerance = 0.02, max = 160e6 }  # in the unit of the figure
     figures.device_busy_frac = { min = 0.6 }
     figures.family_copy_ns = { ignore = true }
@@ -25,14 +27,15 @@ A budget is a TOML file::
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from perfkit.analysis.compare.resampling import SEVERAL, TOLERANCE, WORSE, of_interval, of_values
+from perfkit.analysis.compare.resampling import MATTERS, NOISE, SEVERAL, TOLERANCE, WORSE, of_interval, of_values
 from perfkit.diagnosis import recording
-from perfkit.diagnosis.comparison import Comparison, Given, compared, matching, side
+from perfkit.diagnosis.comparison import OF_STEPS, STEP, Comparison, Given, compared, matching, side
 from perfkit.diagnosis.doubt import Doubt
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.errors import PerfkitError, ReadError
@@ -44,16 +47,18 @@ KEYS = {"tolerance": "a number of at least 0", "max": "a number", "min": "a numb
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits: a tolerance for all figures, and limits of single figures, by id."""
+    """Limits: a tolerance for all figures, the noise between runs, and limits of single figures, by id."""
 
     path: str = ""
     tolerance: float = TOLERANCE
+    noise: float = NOISE
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 PASS, FAIL, ERROR = "pass", "fail", "error"
 BASELINE, BUDGET = "baseline", "budget"  # what a figure is judged against
 EXIT = {PASS: 0, FAIL: 1, ERROR: 2}
+ORDER = (FAIL, ERROR, PASS)  # a sure failure decides, then what is unknown
 
 
 @dataclass(frozen=True)
@@ -93,21 +98,30 @@ class Checked:
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of all: pass, fail or error."""
-        return max((verdict.outcome for verdict in self.verdicts), key=EXIT.__getitem__, default=ERROR)
+        """The outcome of all: fail if one surely failed, else error if one is unknown, else pass."""
+        return min((verdict.outcome for verdict in self.verdicts), key=ORDER.index, default=ERROR)
 
     @property
     def exit_code(self) -> int:
-        """0 if all passed, 1 if one is worse, 2 if one could not be told."""
+        """1 if one is surely worse, else 2 if one could not be told, else 0."""
         return EXIT[self.outcome]
 
 
 # Judged unless the budget names others: times that a change is meant to shorten; shares of a log where it is all there
 # is. A share of a timeline is not: it can fall because the work got faster.
-TIMES = ("step_*_ns", "family_*_ns", "matched_kernels_ns", "paths_wall_ns", "paths_host_ns", "paths_operation_ns")
+TIMES = (
+    "step_*_ns",
+    "equal_work_ns",
+    "family_*_ns",
+    "matched_kernels_ns",
+    "paths_wall_ns",
+    "paths_host_ns",
+    "paths_operation_ns",
+)
 ELSEWHERE = ("paths_", "log_", "baseline_")  # how ids begin of figures that do not rest on a timeline
 WITHOUT_INTERVAL = (*TIMES, "log_*_frac")
 RATIOS = ("ratio", "ratio_low", "ratio_high")
+FAMILY = "family_*_ns"
 SMALL_FRAC = 0.01  # of all kernel time: a smaller family is not judged unless the budget names it
 
 
@@ -130,23 +144,54 @@ def check(
     limits = budget if isinstance(budget, Budget) else load_budget(budget) if budget else Budget()
     if baseline is None and not limits.figures:
         raise PerfkitError("check: there is neither a baseline nor a budget with limits. Give --baseline or --budget.")
-    found = compared(run if baseline is None else baseline, run, peaks=peaks, confidence=confidence, seed=seed)
+    found = compared(
+        run if baseline is None else baseline,
+        run,
+        peaks=peaks,
+        confidence=confidence,
+        seed=seed,
+        noise=limits.noise,
+    )
     verdicts: list[Verdict] = []
     if baseline is not None:
-        unlike, is_same = (*found.other_steps, *found.other_setup), _paths(run) == _paths(baseline)
-        doubts = (*_doubts(baseline), *_doubts(run))
-        verdicts += [_on(row, limits, unlike, doubts, is_same=is_same) for row in _chosen(found, limits)]
-        absent = (i for i, own in limits.figures.items() if "tolerance" in own and i not in set(found.figures["id"]))
-        verdicts += [missing(i, f"tolerance {percent(float(limits.figures[i]['tolerance']))}") for i in absent]
+        verdicts += _against_baseline(found, run, baseline, limits)
     verdicts += _limited(found, limits, _doubts(run), baseline is not None)
     if not verdicts:
         raise PerfkitError(
             "check: nothing that both runs recorded can be judged. Record steps (NVTX ranges or prof.step()), or name "
             "the figures with max or min in a budget."
         )
-    ordered = sorted(verdicts, key=lambda verdict: -EXIT[verdict.outcome])
+    ordered = sorted(verdicts, key=lambda verdict: ORDER.index(verdict.outcome))
     sure = "low" if any(verdict.outcome == ERROR for verdict in verdicts) else found.confidence
-    return Checked(tuple(ordered), found.cautions if baseline is not None else (), sure)
+    cautions = (*found.cautions, *_allowance(found)) if baseline is not None else ()
+    return Checked(tuple(ordered), cautions, sure)
+
+
+def _against_baseline(found: Comparison, run: Given, baseline: Given, limits: Budget) -> list[Verdict]:
+    """Return the verdicts on the figures that are judged against the baseline."""
+    is_same = _paths(run) == _paths(baseline)
+    unlike = [*found.other_steps, *found.other_setup]
+    unlike += [found.other_work] if found.other_work and not is_same else []
+    doubts = (*_doubts(baseline), *_doubts(run))
+    wall_ns = float(found.steps["before_ns"].max())
+    verdicts = [_on(row, limits, unlike, doubts, wall_ns=wall_ns, is_same=is_same) for row in _chosen(found, limits)]
+    if found.unit != STEP:
+        # Units of equal work do not hold equal work of each family: only a sure failure counts.
+        verdicts = [one for one in verdicts if one.outcome == FAIL or not fnmatchcase(one.id, FAMILY)]
+    known = set(found.figures["id"])
+    for name, own in limits.figures.items():
+        if "tolerance" in own and name not in known:
+            verdicts.append(missing(name, f"tolerance {percent(float(own['tolerance']))}"))
+    return verdicts
+
+
+def _allowance(found: Comparison) -> Iterator[str]:
+    """Yield what the intervals allow for the noise between runs, where no repeats measure it."""
+    if found.noise:
+        yield (
+            f"the intervals allow {percent(found.noise)} for noise between runs; "
+            f"to measure the noise, record {SEVERAL} repeats of each"
+        )
 
 
 def _paths(given: Given) -> set[Path]:
@@ -172,9 +217,18 @@ def _doubted(id: str, doubts: Sequence[Doubt], tolerance: float) -> str:
 
 
 def _on(
-    row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], doubts: Sequence[Doubt], *, is_same: bool
+    row: Mapping[str, Any],
+    budget: Budget,
+    unlike: Sequence[str],
+    doubts: Sequence[Doubt],
+    *,
+    wall_ns: float,
+    is_same: bool,
 ) -> Verdict:
-    """Return the verdict on one figure against the baseline; `unlike` says why both runs are, if they are."""
+    """Return the verdict on one figure against the baseline.
+
+    `unlike` says why both runs are, if they are; `wall_ns` is the time of a step or unit before, NaN without.
+    """
     tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
     better = row["better"]
     if not isinstance(better, str):
@@ -194,7 +248,17 @@ def _on(
     why = _doubted(row["id"], doubts, tolerance)
     if why:
         return judged(row, allowed, ERROR, why)
+    if _is_little(row, wall_ns):
+        return judged(row, allowed, PASS, f"adds at most {percent(MATTERS)} to the wall time")
     return judged(row, allowed, *_outcome(row, better, tolerance))
+
+
+def _is_little(row: Mapping[str, Any], wall_ns: float) -> bool:
+    """Say whether a family of kernels, even at the upper end of its interval, hardly makes the wall time longer."""
+    if not fnmatchcase(row["id"], FAMILY) or math.isnan(wall_ns):
+        return False
+    most = row["ratio_high"] if row["ratio_high"] == row["ratio_high"] else row["ratio"]
+    return bool((most - 1) * row["before"] <= MATTERS * wall_ns)
 
 
 def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
@@ -229,7 +293,8 @@ def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str
         ends = "no interval: too few values"
         return (FAIL, f"{worse}; {ends}") if change == WORSE else (PASS, ends)
     ends = f"ratio within {spoken_ends(low, high)}"
-    if of_interval(low, high, better=better, matters=tolerance) == WORSE:
+    is_beyond = of_values(row["before"], row["after"], better=better, matters=tolerance) == WORSE
+    if is_beyond and of_interval(low, high, better=better) == WORSE:
         return FAIL, f"{worse}; {ends}"
     if high <= 1 + tolerance if better == "lower" else low >= 1 / (1 + tolerance):
         return PASS, ends
@@ -241,9 +306,10 @@ def _limited(found: Comparison, budget: Budget, doubts: Sequence[Doubt], has_bas
     rows = {row["id"]: row for row in _records(found.figures)}
     for name, own in budget.figures.items():
         row = rows.get(name)
+        is_of_unit = found.unit != STEP and any(fnmatchcase(name, pattern) for pattern in OF_STEPS)
         for end in (end for end in ("max", "min") if end in own and not own.get("ignore")):
             limit = own[end]
-            if row is None or math.isnan(row["after"]):
+            if row is None or math.isnan(row["after"]) or is_of_unit:
                 yield missing(name, f"{end} {limit:g}", BUDGET)
                 continue
             spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
@@ -271,12 +337,13 @@ def load_budget(path: str | Path) -> Budget:
     message names the file, the key and the values that it can have.
     """
     content = toml(Path(path))
-    legal = {"tolerance": KEYS["tolerance"], "figures": "tables, one per figure"}
+    legal = {"tolerance": KEYS["tolerance"], "noise": "a number from 0 to 0.5", "figures": "tables, one per figure"}
     _known(path, "", content, legal)
     figures = content.get("figures", {})
     for name, limits in figures.items():
         _known(path, f"figures.{name}.", limits, KEYS)
-    return Budget(str(path), float(content.get("tolerance", TOLERANCE)), figures)
+    noise = float(content.get("noise", NOISE))
+    return Budget(str(path), float(content.get("tolerance", TOLERANCE)), noise, figures)
 
 
 def _known(path: str | Path, place: str, table: object, legal: Mapping[str, str]) -> None:
@@ -290,7 +357,8 @@ def _known(path: str | Path, place: str, table: object, legal: Mapping[str, str]
             raise ReadError(f"{path}: the key {name} is unknown. Use {', '.join(legal)}.")
         plain = finite(value) is not None
         fits = {"ignore": isinstance(value, bool), "figures": isinstance(value, dict)}.get(key, plain)
-        if not fits or (key == "tolerance" and value < 0):
+        is_outside = (key == "tolerance" and fits and value < 0) or (key == "noise" and fits and not 0 <= value <= 0.5)
+        if not fits or is_outside:
             raise ReadError(f"{path}: {name} is {printable(value, 40)!r}. Give {legal[key]}.")
 
 

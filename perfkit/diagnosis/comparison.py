@@ -1,10 +1,14 @@
 """Two runs of any kind, or two groups of repeats, side by side: what they share, what differs, how sure that is.
 
 What both runs recorded is compared, by the analyses of `perfkit.analysis.compare`; what only one has is refused. Runs
-on other GPUs or of other profilers are compared all the same, with a caution that lowers the confidence. Of steps that
-are not the same thing, found another way or only two beside thirty, times are shown and the verdict is "cannot tell";
-so it is where an interval allows both, better and worse by more than the tolerance.
-Of three repeats or more each figure has an interval.
+on other GPUs or of other profilers are compared all the same, with a caution that lowers the confidence.
+
+Timelines are compared per step where both sides have the same kind of steps. Otherwise they are compared per unit of
+equal work, where both launched the same kernels (`analysis.compare.units`). Where neither holds, times are shown and
+the verdict is "cannot tell"; so it is where an interval allows both, better and worse by more than the tolerance.
+
+With one or two runs a side, an interval allows `NOISE` for the difference between runs of one program, and the
+confidence is medium at most. Of three repeats or more the noise is measured, and each figure has an interval.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +35,7 @@ from perfkit.analysis.compare.resampling import (
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.errors import PerfkitError
-from perfkit.format import spoken_ends
+from perfkit.format import percent, spoken_ends
 from perfkit.readers import ordered
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -52,6 +56,7 @@ class Side:
     """A run or its repeats, with their steps, the kernels of these, and the parts of their time.
 
     `unused` counts the steady steps of each repeat where they are not compared, since another repeat has none.
+    `are_pairs`: the steps of one number do the same work on both sides.
     """
 
     views: list[Selection]
@@ -59,6 +64,7 @@ class Side:
     kernels: list[pd.DataFrame] = field(default_factory=list)
     parts: list[pd.DataFrame] = field(default_factory=list)
     unused: tuple[int, ...] = ()
+    are_pairs: bool = False
 
     def table(self, name: str) -> list[pd.DataFrame]:
         """Return a table of each repeat, as chosen."""
@@ -69,6 +75,11 @@ class Side:
     def has(self, name: str) -> bool:
         """Say whether every repeat has rows in a table."""
         return all(len(frame) for frame in self.table(name))
+
+    @property
+    def is_in_units(self) -> bool:
+        """Whether the steps of this side are units of equal work."""
+        return any(frame["how"].eq(compare.units.HOW).any() for frame in self.steps)
 
     @property
     def is_of_host(self) -> bool:
@@ -83,6 +94,9 @@ STEPS = Refusal(
     f"{compare.FEWEST} steps after warm-up",
 )
 UNALIKE = 1.5  # times as many launches in a step: the steps are hardly the same work
+SAME_LENGTH = 1.1  # kernel sequences whose launches differ by less are the same sequence (convention)
+RANGES_EACH, FEW_RANGES_EACH = 1.0, 0.1  # ranges for each kernel: so many slow the CPU down, so few do not (convention)
+STEP, WORK = "step", "unit of equal work"
 Ends = tuple[float, float]
 
 
@@ -96,6 +110,8 @@ class Comparison:
     `other_steps` and `other_setup` are those of the cautions for which a difference is not the program's: the steps
     are not the same thing (verdicts on step times are then "cannot tell"), the GPUs or the profilers are others.
     `step_ends` has the interval of the step times after, by the figure's id, where there are enough steps.
+    `unit` is what times are compared for: a step, or a unit of equal work. `other_work` says why there is neither.
+    `noise`: what the intervals allow for the difference between runs of one program, 0 where repeats show it.
     """
 
     figures: pd.DataFrame
@@ -114,6 +130,9 @@ class Comparison:
     other_steps: tuple[str, ...] = ()
     other_setup: tuple[str, ...] = ()
     step_ends: Mapping[str, Ends] = field(default_factory=dict)
+    unit: str = STEP
+    other_work: str = ""
+    noise: float = 0.0
 
 
 def side(name: str, given: Given) -> Side:
@@ -130,14 +149,39 @@ def common(old: Side, new: Side) -> list[str]:
 
 
 def timed(old: Side, new: Side) -> tuple[Side, Side]:
-    """Return both sides with steps and the kernels in them; with all kernels where a repeat has no steps."""
+    """Return both sides with steps and the kernels in them, or with units of equal work in their place.
+
+    Without either both sides have all kernels.
+    """
     found = [[view.steps for view in one.views] for one in (old, new)]
-    if not all(frame["steady"].any() for frames in found for frame in frames):
-        steady = [tuple(int(frame["steady"].sum()) for frame in frames) for frames in found]
-        sides = zip((old, new), steady, strict=True)
-        old, new = (replace(one, kernels=one.table("kernels"), unused=count) for one, count in sides)
-        return old, new
-    return _stepped(old, found[0]), _stepped(new, found[1])
+    stepped: tuple[Side, Side] | None = None
+    if all(frame["steady"].any() for frames in found for frame in frames):
+        stepped = _stepped(old, found[0]), _stepped(new, found[1])
+        if not any(other_steps(*stepped)) and _are_of_one_length(*stepped):
+            return stepped
+    units = compare.units.units(old.table("all_kernels"), new.table("all_kernels"))
+    if units.before:
+        paired = replace(old, are_pairs=units.are_pairs), replace(new, are_pairs=units.are_pairs)
+        return _stepped(paired[0], units.before), _stepped(paired[1], units.after)
+    if stepped:
+        return stepped
+    steady = [tuple(int(frame["steady"].sum()) for frame in frames) for frames in found]
+    sides = zip((old, new), steady, strict=True)
+    old, new = (replace(one, kernels=one.table("kernels"), unused=count) for one, count in sides)
+    return old, new
+
+
+def _are_of_one_length(old: Side, new: Side) -> bool:
+    """Say whether steps have about as many launches, where these alone tell steps: else one may be a layer."""
+    if not any(frame["how"].eq("kernel sequence").any() for frame in (*old.steps, *new.steps)):
+        return True
+    launches = _launches(old), _launches(new)
+    return max(launches) <= SAME_LENGTH * min(launches)
+
+
+def _launches(one: Side) -> float:
+    """Return the usual number of kernels in a step, the mean over the repeats."""
+    return float(np.mean([frame.groupby(["rank", "step"]).size().median() for frame in one.kernels]))
 
 
 def _stepped(one: Side, steps: list[pd.DataFrame]) -> Side:
@@ -158,18 +202,19 @@ def compared(
     seed: int = 0,
     matters: float = compare.MATTERS,
     tolerance: float = compare.TOLERANCE,
+    noise: float = compare.NOISE,
 ) -> Comparison:
     """Return what differs between two runs of one kind, or two groups of repeats.
 
-    `before`, `after`: a run, a selection of one, or a sequence of them: repeats of one program. `confidence`, `seed`
-    and `matters` are as in `analysis.compare.steps`; `tolerance`, as in `analysis.compare.figures`, is for what has no
-    interval. ValueError if there is no run, PerfkitError if the two share nothing that could be compared.
+    `before`, `after`: a run, a selection of one, or a sequence of them: repeats of one program. `confidence`, `seed`,
+    `matters` and `noise` are as in `analysis.compare.steps`; `tolerance`, as in `analysis.compare.figures`, is for
+    what has no interval. ValueError if there is no run, PerfkitError if the two share nothing that could be compared.
     """
     old, new = side("before", before), side("after", after)
     shared = common(old, new)
     if not shared:
         raise PerfkitError(f"before, after: {lacking(old, new)}. Record both with the same profiler.")
-    how = Resampling("median", confidence, seed=seed).checked()
+    how = Resampling("median", confidence, seed=seed, noise=noise).checked()
     if "kernels" in shared or (old.is_of_host and new.is_of_host):
         old, new = timed(old, new)
     rest, metric = _others(old, new, shared, tolerance)
@@ -177,22 +222,28 @@ def compared(
     moved |= {name: _untold(moved[name], _allows_both(moved[name], tolerance)) for name in ("steps", "families")}
     unlike, setup = tuple(other_steps(old, new)), tuple(other_setup(old, new))
     tables: dict[str, Any] = {**({name: _untold(frame) for name, frame in moved.items()} if unlike else moved), **rest}
-    doubts = [*((text, "low") for text in (*setup, *unlike)), *cautions(old, new), *wide(tables["steps"], tolerance)]
+    of = WORK if old.is_in_units else STEP
+    doubts = [*((text, "low") for text in (*setup, *unlike)), *cautions(old, new)]
+    doubts += wide(tables["steps"], tolerance, of)
     unanswered = list(untimed(old, new, tables["steps"]))
-    every = side_by_side(old, new, tables, how, peaks=peaks, tolerance=tolerance, matters=matters)
+    allowed = noise if tables["steps"]["ratio_low"].notna().any() and _are_single(old, new) else 0.0
+    every = side_by_side(old, new, tables, how, of=of, peaks=peaks, tolerance=tolerance, matters=matters)
     is_open = _allows_both(every, tolerance) & ~every["id"].str.startswith("part_").astype(bool)
-    runs = compare.series(new.steps)
+    runs = [] if new.is_in_units else compare.series(new.steps)
     ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
     return Comparison(
         figures=_untold(every, is_open | (matching(every, OF_STEPS) & bool(unlike))),
         **tables,
         paths_metric=metric,
-        confidence=sureness(doubts, unanswered),
+        confidence=sureness(doubts, unanswered, is_measured=not allowed),
         cautions=tuple(text for text, _ in doubts),
         refusals=(*unanswered, *unshared(old, new)),
         repeats=(len(old.views), len(new.views)),
         other_steps=unlike,
         other_setup=setup,
+        unit=of,
+        other_work=other_work(old, new) if "kernels" in shared else "",
+        noise=allowed,
         step_ends={f"step_{name}_ns": (low, high) for name, (low, high) in ends.items()},
     )
 
@@ -215,7 +266,8 @@ def nothing(refusal: Refusal) -> Comparison:
 
 def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, Any]:
     """Return steps, their parts, families and kernels side by side."""
-    chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters}
+    chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters, "noise": how.noise}
+    chosen["are_pairs"] = old.are_pairs
     return {
         "steps": compare.steps(old.steps, new.steps, **chosen),
         "parts": compare.parts(old.parts, new.parts, **chosen),
@@ -262,6 +314,21 @@ def question(name: str) -> str:
     return f"What differs in {KINDS[name][0]}?"
 
 
+def _are_single(old: Side, new: Side) -> bool:
+    """Say whether a side has too few repeats to show the noise between runs."""
+    return min(len(old.views), len(new.views)) < SEVERAL
+
+
+def other_work(old: Side, new: Side) -> str:
+    """Say why two timelines cannot be compared for equal work; empty where they have steps or units of equal work."""
+    if old.steps and new.steps:
+        return ""
+    share = compare.units.alike(old.table("all_kernels"), new.table("all_kernels"))
+    if share < compare.units.ALIKE:
+        return f"perfkit found no steps in both runs, and only {percent(share)} of their kernel time is the same work"
+    return "perfkit found no steps in both runs, and the runs have too few kernels to compare equal work"
+
+
 def untimed(old: Side, new: Side, steps: pd.DataFrame) -> Iterator[Refusal]:
     """Yield why the step times do not compare, where the sides have kernels; `steps` is COMPARED_STEPS."""
     if steps.empty and (old.kernels or new.kernels):
@@ -282,6 +349,18 @@ def other_setup(old: Side, new: Side) -> Iterator[str]:
     tools = [_timers(side) for side in (old, new)]
     if tools[0] != tools[1]:
         yield _other_tools(*tools)
+    yield from _other_ranges(old, new)
+
+
+def _other_ranges(old: Side, new: Side) -> Iterator[str]:
+    """Yield that one side alone recorded ranges around about every launch, which makes the CPU slower."""
+    counts = [sum(map(len, side.table("ranges"))) for side in (old, new)]
+    kernels = [sum(map(len, side.table("all_kernels"))) for side in (old, new)]
+    if not all(kernels):
+        return
+    each = [ranges / launches for ranges, launches in zip(counts, kernels, strict=True)]
+    if max(each) >= RANGES_EACH and min(each) < FEW_RANGES_EACH:
+        yield f"different recordings: {counts[0]:,} ranges before and {counts[1]:,} after, which take time of the CPU"
 
 
 def _timers(one: Side) -> set[str]:
@@ -315,6 +394,8 @@ def other_steps(old: Side, new: Side) -> Iterator[str]:
 
 def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     """Yield what else makes the comparison doubtful, and how sure it leaves one: medium or low."""
+    if old.is_in_units:
+        yield "perfkit found no steps of one kind in both runs: it compares units of equal work", "medium"
     if not (_gpus(old) and _gpus(new)) and not (old.is_of_host and new.is_of_host):
         yield "not every run names its GPU: the GPUs may differ", "medium"
     tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
@@ -322,7 +403,7 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
         yield _other_tools(*tools), "low"
     if not (old.steps and new.steps):
         return
-    launches = [np.mean([frame.groupby(["rank", "step"]).size().median() for frame in s.kernels]) for s in (old, new)]
+    launches = _launches(old), _launches(new)
     if max(launches) > UNALIKE * min(launches):
         yield (
             f"a step has {launches[0]:,.0f} kernels before and {launches[1]:,.0f} after: the work may differ",
@@ -330,10 +411,12 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
         )
 
 
-def wide(steps: pd.DataFrame, tolerance: float) -> Iterator[tuple[str, str]]:
+def wide(steps: pd.DataFrame, tolerance: float, of: str) -> Iterator[tuple[str, str]]:
     """Yield that the interval of the usual step, the first of COMPARED_STEPS, allows both better and worse."""
-    for low, high in steps.head(1)[_allows_both(steps.head(1), tolerance)][["ratio_low", "ratio_high"]].to_numpy():
-        yield f"the median step takes {spoken_ends(low, high)} times as long: it can be faster or slower", "low"
+    first = steps.head(1)
+    for row in first[_allows_both(first, tolerance)].to_dict("records"):
+        ends = spoken_ends(row["ratio_low"], row["ratio_high"])
+        yield f"the {row['statistic']} {of} takes {ends} times as long: it can be faster or slower", "low"
 
 
 def _allows_both(table: pd.DataFrame, tolerance: float) -> pd.Series:
@@ -345,7 +428,12 @@ def _gpus(one: Side) -> list[str]:
     return sorted({str(name) for view in one.views for name in view.devices["name"] if str(name)})
 
 
-OF_STEPS = ("step_*_ns", "part_*_ns", "family_*_ns")  # kernels in both runs are matched launch by launch
+OF_STEPS = (
+    "step_*_ns",
+    "equal_work_ns",
+    "part_*_ns",
+    "family_*_ns",
+)  # kernels in both runs are matched launch by launch
 
 
 def matching(figures: pd.DataFrame, patterns: Sequence[str]) -> pd.Series:
@@ -362,12 +450,12 @@ def _untold(frame: pd.DataFrame, rows: pd.Series | None = None) -> pd.DataFrame:
     return frame.assign(verdict=verdict.mask(rows & ~verdict.isin([NEW, GONE]), UNKNOWN).astype("category"))
 
 
-def sureness(cautions: Sequence[tuple[str, str]], refusals: Sequence[Refusal]) -> str:
-    """Return how sure a comparison is: high, medium or low."""
+def sureness(cautions: Sequence[tuple[str, str]], refusals: Sequence[Refusal], *, is_measured: bool = True) -> str:
+    """Return how sure a comparison is: high, medium or low; never high where no repeats measure the noise."""
     levels = [level for _, level in cautions]
     if "low" in levels or levels.count("medium") > 1:
         return "low"
-    return "medium" if levels or refusals else "high"
+    return "medium" if levels or refusals or not is_measured else "high"
 
 
 def side_by_side(
@@ -376,6 +464,7 @@ def side_by_side(
     tables: Mapping[str, pd.DataFrame],
     how: Resampling,
     *,
+    of: str,
     peaks: str,
     tolerance: float,
     matters: float,
@@ -387,7 +476,7 @@ def side_by_side(
     means = [_mean(side) for side in found]
     intervals = _of_repeats(found[0], found[1], how)
     moving = {name: matters * float(tables["parts"]["before_ns"].sum()) for name in _part_ids(tables)}
-    for figure, value, ends in _own(tables):
+    for figure, value, ends in _own(tables, of):
         for column, amount in zip(means, value, strict=True):
             if not np.isnan(amount):
                 column[figure.id] = replace(figure, value=amount)
@@ -424,11 +513,10 @@ def _of_repeats(
     return found
 
 
-def _own(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[Figure, Ends, Ends | None]]:
+def _own(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[Figure, Ends, Ends | None]]:
     """Yield the figures of the comparison itself: as before, their values, and the ends of the ratio's interval."""
     for row in tables["steps"].to_dict("records"):
-        label, definition = f"{str(row['statistic']).capitalize()} step", f"{row['statistic']} of the steady steps"
-        figure = Figure(f"step_{row['statistic']}_ns", label, 0.0, "ns", definition, "compare.steps")
+        figure = _time_of_steps(str(row["statistic"]), of)
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
     for name, row in zip(_part_ids(tables), tables["parts"].to_dict("records"), strict=True):
         definition = "mean over the steady steps, time of a GPU between the start and the end of a step"
@@ -449,6 +537,15 @@ def _own(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[Figure, Ends, End
             figure = Figure("matched_kernels_ns", "Kernels in both runs", 0.0, "ns", definition, f"compare.{name}")
             yield figure, value, None
             return
+
+
+def _time_of_steps(statistic: str, of: str) -> Figure:
+    """Return the figure, without its value, of a row of COMPARED_STEPS."""
+    if of == WORK:
+        definition = f"{statistic} time of the units of equal work, slow first ones left out"
+        return Figure("equal_work_ns", "Unit of equal work", 0.0, "ns", definition, "compare.steps")
+    definition = f"{statistic} of the steady steps"
+    return Figure(f"step_{statistic}_ns", f"{statistic.capitalize()} step", 0.0, "ns", definition, "compare.steps")
 
 
 def _part_ids(tables: Mapping[str, pd.DataFrame]) -> list[str]:

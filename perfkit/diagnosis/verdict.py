@@ -23,15 +23,15 @@ from perfkit.analysis.compare.resampling import (
 )
 from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
-from perfkit.format import duration, elided, number, spoken_ends
+from perfkit.format import duration, elided, number, percent, spoken_ends
 from perfkit.run import Run
 from perfkit.selection import Selection
 
 QUESTION = "Did the change help?"
 NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
 WITHIN = (
-    "The interval covers differences between steps, not between runs of one program. "
-    f"To include these, record {SEVERAL} repeats of each run"
+    "The interval allows {} for noise between runs of one program. "
+    f"To measure the noise, record {SEVERAL} repeats of each run"
 )
 ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, SMALL, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
@@ -113,10 +113,10 @@ def _verdict(found: Comparison) -> str:
         ratio = spoken_ratio(median["ratio"], math.nan, math.nan)
         took = f"took {duration(median['before_ns'])} before and {duration(median['after_ns'])} after ({ratio})"
         return f"perfkit {UNKNOWN} whether the step got faster. A median step {took}, but the steps differ in kind"
-    told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
+    times = f"{duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
+    told = f"The {median['statistic']} {found.unit} takes {times}"
     told = f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
-    is_within = min(found.repeats) < SEVERAL and not math.isnan(median["ratio_low"])
-    return f"{told}. {WITHIN}" if is_within else told
+    return f"{told}. {WITHIN.format(percent(found.noise))}" if found.noise else told
 
 
 def spoken_ratio(ratio: float, low: float, high: float) -> str:

@@ -88,7 +88,9 @@ def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
         shares = [figure.value for figure in busy if figure]
         if len(shares) == len(busy):
             utilisation[label] = sum(shares) / len(shares)
-    return Series(views, _untold(compare.ledger(by_label, utilisation=utilisation), by_label), whole)
+    return Series(
+        views, _untold(compare.ledger(by_label, utilisation=utilisation, noise=compare.NOISE), by_label), whole
+    )
 
 
 def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:

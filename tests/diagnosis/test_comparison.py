@@ -36,11 +36,14 @@ def test_a_faster_program() -> None:
     assert {"better"} == {said[key] for key in ("step_median_ns", "family_gemm_ns", "part_idle_ns")}
     assert ("no difference seen", UNTESTED) == (said["family_copy_ns"], said["device_busy_frac"])
     assert ["better"] * 2 == found.steps["verdict"].tolist()
-    assert ("high", (), ()) == (found.confidence, found.cautions, found.refusals)
+    assert ("medium", (), ()) == (found.confidence, found.cautions, found.refusals)
     one = training()
     assert {"no difference seen"} == set(verdicts(compared(one, one)).values())
+    assert 0.02 == found.noise
     groups = [[training(length, seed=10 * place + i) for i in range(3)] for place, length in enumerate((10, 12))]
-    table = compared(*groups).figures.set_index("id")
+    repeated = compared(*groups)
+    assert ("high", 0.0) == (repeated.confidence, repeated.noise)
+    table = repeated.figures.set_index("id")
     assert table.loc[["device_busy_frac", "span_ns", "step_median_ns"], "ratio_low"].notna().all()
     assert "worse" == table.loc["step_median_ns", "verdict"]
     single = [perfkit.diagnosis.figures(one)["span_ns"].value for one in groups[0]]

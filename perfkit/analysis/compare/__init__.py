@@ -7,9 +7,10 @@ side has steps.
 
 A ratio of step or family times has a confidence interval, resampled as `resampling` says, with `confidence` (above 0,
 below 1), the number of `resamples` (at least 100) and a `seed`: the same seed gives the same interval; ValueError if
-one cannot be used. The interval is NaN where there are too few values. A verdict needs the whole interval to lie
-further from 1 than what `matters`, 1 % by default, since runs of one program differ by as much, which no single one
-shows. Values without an interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
+one cannot be used. Below three repeats a side it also holds the `noise`: the share by which two runs of one program
+differ. `are_pairs`: steps of one number do the same work on both sides. The interval is NaN where there are too few
+values. A verdict needs the whole interval to lie further from 1 than what `matters`, 1 % by default. Values without an
+interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
 """
 
 import math
@@ -22,9 +23,9 @@ import pandas as pd
 
 from perfkit.analysis import readings, timeline
 from perfkit.analysis.causes import covered
-from perfkit.analysis.compare import resampling
+from perfkit.analysis.compare import resampling, units
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
-from perfkit.analysis.compare.resampling import FEWEST, LITTLE, MATTERS, TOLERANCE, UNSEEN, of_interval
+from perfkit.analysis.compare.resampling import FEWEST, LITTLE, MATTERS, NOISE, TOLERANCE, UNSEEN, of_interval
 from perfkit.analysis.intervals import Intervals, devices, ends, merge
 from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
@@ -136,9 +137,9 @@ COMPARED_FIGURES = Table(
     (),  # in the order of the figures before, then of the new ones
 )
 _KEYS = ["id", "label", "unit", "definition", "source"]
-__all__ = ["COMPARED_FIGURES", "COMPARED_SAMPLES", "FEWEST", "FIGURES", "MATTERS", "PATHS", "TOLERANCE", "families"]
-__all__ += ["figures", "in_parts", "in_steps", "kernels", "launches", "ledger", "of_interval", "parts", "paths"]
-__all__ += ["samples", "steps"]
+__all__ = ["COMPARED_FIGURES", "COMPARED_SAMPLES", "FEWEST", "FIGURES", "MATTERS", "NOISE", "PATHS", "TOLERANCE"]
+__all__ += ["families", "figures", "in_parts", "in_steps", "kernels", "launches", "ledger", "of_interval"]
+__all__ += ["parts", "paths", "samples", "steps", "units"]
 
 
 def figures(
@@ -242,6 +243,8 @@ def parts(
     resamples: int = resampling.RESAMPLES,
     seed: int = 0,
     matters: float = MATTERS,
+    noise: float = 0.0,
+    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return PARTS: the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
 
@@ -251,7 +254,7 @@ def parts(
     side has no steps.
     """
     old, new = ([one for one in resampling.listed(side) if len(STEP_PARTS.check(one))] for side in (before, after))
-    how = resampling.Resampling("mean", confidence, resamples, seed).checked()
+    how = resampling.Resampling("mean", confidence, resamples, seed, noise, are_pairs).checked()
     if not old or not new:
         return PARTS.empty()
     step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
@@ -273,6 +276,8 @@ def steps(
     resamples: int = resampling.RESAMPLES,
     seed: int = 0,
     matters: float = MATTERS,
+    noise: float = 0.0,
+    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return how the steady steps of two runs, or of two groups of repeats, compare.
 
@@ -283,15 +288,18 @@ def steps(
     without steady steps.
 
     COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
-    time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after / before, its
+    time of the whole run depends; of units of equal work (`units`) the mean alone, for a wait may lie in few of them;
+    empty where a side has no steady steps. Times float64 ns; `ratio` after / before, its
     interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
     """
     old, new = series(before), series(after)
-    how = resampling.Resampling("median", confidence, resamples, seed).checked()
+    how = resampling.Resampling("median", confidence, resamples, seed, noise, are_pairs).checked()
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
-    ratios = {name: resampling.ratio(old, new, how._replace(statistic=name)) for name in resampling.STATISTICS}
+    is_work = all(frame["how"].eq(units.HOW).all() for frame in (*resampling.listed(before), *resampling.listed(after)))
+    chosen = ("mean",) if is_work else resampling.STATISTICS
+    ratios = {name: resampling.ratio(old, new, how._replace(statistic=name)) for name in chosen}
     rows = [{"statistic": name, **count, **resampling.compared(one, "_ns", matters)} for name, one in ratios.items()]
     return COMPARED_STEPS.make(pd.DataFrame(rows))
 
@@ -302,7 +310,12 @@ def series(given: resampling.Frames) -> resampling.Runs:
     return [run.to_numpy(np.float64) for run in slowest if len(run)]
 
 
-def ledger(runs: Mapping[str, resampling.Frames], *, utilisation: Mapping[str, float] | None = None) -> pd.DataFrame:
+def ledger(
+    runs: Mapping[str, resampling.Frames],
+    *,
+    utilisation: Mapping[str, float] | None = None,
+    noise: float = 0.0,
+) -> pd.DataFrame:
     """Return a series of runs, each with one more change: step time, and change against the run before and the first.
 
     `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of the changes;
@@ -316,7 +329,7 @@ def ledger(runs: Mapping[str, resampling.Frames], *, utilisation: Mapping[str, f
         raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
     if outside := {label: share for label, share in used.items() if not 0 <= share <= 1}:
         raise ValueError(f"utilisation: {outside} is not between 0 and 1")
-    how = resampling.Resampling("median", resampling.CONFIDENCE, resampling.RESAMPLES, 0)
+    how = resampling.Resampling("median", noise=noise)
     rows: list[dict[str, Any]] = []
     earlier: list[resampling.Runs] = []
     for place, (label, frames) in enumerate(runs.items()):

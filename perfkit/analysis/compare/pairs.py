@@ -9,7 +9,7 @@ import pandas as pd
 from perfkit import names
 from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
 from perfkit.analysis.causes import started_by
-from perfkit.analysis.compare import resampling
+from perfkit.analysis.compare import resampling, units
 from perfkit.analysis.grouping import grouped, numbered, shared
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import KEYS
@@ -29,6 +29,7 @@ FAMILIES = Table(
     ),
     (),  # the largest difference first
 )
+ON_GPU = ("kernel sequence", units.HOW)  # steps that are spans on the GPU
 SAME = "same"
 STATUS = (resampling.CHANGED, SAME, resampling.NEW, resampling.GONE)
 ORDER = [*KEYS["grid"], "nth"]
@@ -219,7 +220,7 @@ def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFr
     """
     STEPS.check(steps)
     start = KERNELS.check(kernels)["start_ns"].to_numpy()
-    if api_calls is not None and not steps["how"].eq("kernel sequence").all():
+    if api_calls is not None and not steps["how"].isin(ON_GPU).all():
         call = started_by(kernels, API_CALLS.check(api_calls))
         launched = np.append(api_calls["start_ns"].to_numpy(), -1)[call]
         start = np.where((call >= 0) & (launched <= start), launched, start)
@@ -245,6 +246,8 @@ def families(
     resamples: int = resampling.RESAMPLES,
     seed: int = 0,
     matters: float = resampling.MATTERS,
+    noise: float = 0.0,
+    are_pairs: bool = False,
 ) -> pd.DataFrame:
     """Return the kernel time of each family before and after, per step, with an interval for the ratio.
 
@@ -258,7 +261,7 @@ def families(
     FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new" and
     "gone".
     """
-    how = resampling.Resampling(statistic, confidence, resamples, seed).checked()
+    how = resampling.Resampling(statistic, confidence, resamples, seed, noise, are_pairs).checked()
     old, new = _of_one_unit(before, after)
     spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
     rows = []

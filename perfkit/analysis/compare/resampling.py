@@ -38,6 +38,7 @@ MOST_ALIKE = 0.97  # autocorrelation; beyond it no block of a finite series is l
 BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
 CHANGED, UNTESTED, NEW, GONE, SMALL = "changed", "changed, not tested", "new", "gone", "too small to matter"
 LITTLE = {BETTER: SMALL, WORSE: SMALL}  # the verdict on a difference below what matters of a step; else UNSEEN
+NOISE = 0.02  # two runs of one program differ by up to this share, in 95 of 100 pairs (convention)
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known
 POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
@@ -62,12 +63,18 @@ class _Drawn(NamedTuple):
 
 
 class Resampling(NamedTuple):
-    """How resamples are drawn: "median" or "mean", confidence of the interval, number of resamples and seed."""
+    """How resamples are drawn: "median" or "mean", confidence of the interval, number of resamples and seed.
+
+    `noise`: the share by which two runs of one program differ; it counts below three repeats, which show it themselves.
+    `are_pairs`: the values of both groups are pairs, of the same work: both are drawn together, below three repeats.
+    """
 
     statistic: str = "median"
     confidence: float = CONFIDENCE
     resamples: int = RESAMPLES
     seed: int = 0
+    noise: float = 0.0
+    are_pairs: bool = False
 
     def checked(self) -> Resampling:
         """Return this if it can be used, else raise ValueError with what can be."""
@@ -77,6 +84,8 @@ class Resampling(NamedTuple):
             raise ValueError(f"confidence: {self.confidence} is not between 0 and 1")
         if self.resamples < LEAST_RESAMPLES:
             raise ValueError(f"resamples: {self.resamples} is not at least {LEAST_RESAMPLES}")
+        if not 0 <= self.noise < 1:
+            raise ValueError(f"noise: {self.noise} is not a share of 0 or more, below 1")
         return self
 
 
@@ -113,7 +122,10 @@ def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
     how.checked()
     rng = np.random.default_rng(how.seed)
     length = max((_block(_scored(run, how.statistic)) for run in (*before, *after)), default=1)
-    old, new = (_drawn(group, how, length, rng) for group in (before, after))
+    is_alone = min(len(before), len(after)) < SEVERAL
+    are_pairs = how.are_pairs and is_alone and [*map(len, before)] == [*map(len, after)]
+    old = _drawn(before, how, length, rng)
+    new = _drawn(after, how, length, np.random.default_rng(how.seed) if are_pairs else rng)
     quotient = new.value / old.value if old.value else np.nan
     if not (enough(before) and enough(after)) or np.isnan(quotient):
         return Ratio(old.value, new.value, quotient, np.nan, np.nan)
@@ -123,7 +135,11 @@ def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
     spread = [float(np.var(part.deviation)) for part in (old, new) if part.deviation is not None]
     parts = sum(s**2 / (part.independent - 1) for s, part in zip(spread, (old, new), strict=True))
     freedom = float(sum(spread) ** 2 / parts) if parts else np.inf
+    if are_pairs:
+        freedom = new.independent - 1
     low, high = _limits(new.deviation - old.deviation, freedom, how.confidence)
+    if is_alone:
+        low, high = _wider(low, high, how.noise)
     return Ratio(old.value, new.value, quotient, quotient * low, quotient * high)
 
 
@@ -200,6 +216,15 @@ def _limits(deviation: Floats, freedom: float, confidence: float) -> tuple[float
     wider = _student(1 - tail, freedom) / NormalDist().inv_cdf(1 - tail)
     low, high = np.exp(np.quantile(deviation, [tail, 1 - tail]) * wider)
     return float(low), float(high)
+
+
+def _wider(low: float, high: float, noise: float) -> tuple[float, float]:
+    """Return the factors to the ends of an interval that holds the noise between runs too.
+
+    Both are independent of each other: the squares of their logarithms add up.
+    """
+    log_noise = math.log1p(noise)
+    return math.exp(-math.hypot(math.log(low), log_noise)), math.exp(math.hypot(math.log(high), log_noise))
 
 
 def _student(probability: float, freedom: float) -> float:
