@@ -24,6 +24,7 @@ from perfkit.diagnosis import (
     ledger,
     lengths,
     machine,
+    outside,
     path_ledger,
     paths,
     phases,
@@ -144,6 +145,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     unsorted = [
         *of_timeline,
         *warming.findings(view, by_id),
+        *outside.findings(view),
         *kernels.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
         *chain.from_iterable(part.findings(view) for part in extensions()),

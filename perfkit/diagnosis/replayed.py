@@ -21,14 +21,15 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, where
+from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, stopped, where
 from perfkit.analysis.grouping import speedup_bounds
-from perfkit.analysis.intervals import Window
+from perfkit.analysis.intervals import Window, ends
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change as Replayed
 from perfkit.analysis.whatif.replay import Stretch
-from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
+from perfkit.diagnosis.finding import ONCE, SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
+from perfkit.diagnosis.phases import stops
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
@@ -305,7 +306,7 @@ def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int =
     keys = ["rank", "gpu", "end_ns"]
     saved = whatif.saved(run, changes, view=promised).rename(columns={"start_ns": "end_ns"})
     at_end = saved.groupby(keys, as_index=False)["idle_ns"].sum()
-    ended = gaps[["rank", "gpu"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
+    ended = gaps[["rank", "gpu"]].assign(end_ns=stopped(stops(_whole(view)), ends(gaps)[1]))
     by_gap = ended.merge(at_end, how="left", on=keys)["idle_ns"].fillna(0).to_numpy()
     length = gaps["dur_ns"].to_numpy()
     part = np.minimum(by_gap, length) / length
@@ -384,10 +385,24 @@ def _prepared(whole: Selection) -> Prepared | str:
     tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
     kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
     api_calls = loaded_before(loading(whole), kernels, api_calls)
+    kernels, copies = _without_pauses(whole, kernels), _without_pauses(whole, copies)
+    api_calls, ranges = _without_pauses(whole, api_calls), _without_pauses(whole, ranges)
+    if window:
+        first, last = stopped(stops(whole), np.array(window)).tolist()
+        window = first, last
     try:
         return whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:
         return _refused(e)
+
+
+def _without_pauses(whole: Selection, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table on a clock that stands still while all ranks pause: pauses are not judged."""
+    paused = stops(whole)
+    if not len(paused.start):
+        return table
+    start, end = (stopped(paused, times) for times in ends(table))
+    return table.assign(start_ns=start, dur_ns=end - start)
 
 
 def _launched(whole: Selection) -> Window | None:
@@ -411,7 +426,9 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     With `view` the bound (`analysis.grouping.speedup_bounds`) is narrowed by one replay with all changes.
     """
     found = list(findings)
-    found = [f for f in found if f.gain.high > 1]  # what the load of a server sets can not be removed
+    found = [
+        f for f in found if f.gain.high > 1 and f.gain.whole != ONCE
+    ]  # what the load of a server sets can not be removed
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None

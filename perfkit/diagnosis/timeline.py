@@ -15,7 +15,7 @@ import pandas as pd
 from perfkit.analysis import causes as analysis_causes
 from perfkit.analysis import communication, completeness, gaps, host, memory, owners, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
-from perfkit.analysis.intervals import cut
+from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis import phases, recording
 from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure, kept
@@ -138,6 +138,7 @@ def _whole(found: pd.DataFrame) -> str:
 
 def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
     """Return the median steady step of the last phase, unit and definition; the GPU's step where the CPU runs ahead."""
+    steady = steady.assign(dur_ns=_without_pauses(view, steady, steady["dur_ns"]))
     phase = steps.last_phase(steady)
     median, definition = float(phase["dur_ns"].median()), "median duration of the steady steps"
     if len(phase) < len(steady):
@@ -149,12 +150,24 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
         definition += f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
     if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
         found = detected(view)
-        of_gpu = steps.on_gpu(found, view.all_kernels, view.api_calls)[found["start_ns"].isin(phase["start_ns"])]
+        lasted = steps.on_gpu(found, view.all_kernels, view.api_calls)
+        of_gpu = _without_pauses(view, found, lasted)[found["start_ns"].isin(phase["start_ns"])]
         if of_gpu.notna().mean() >= HALF and of_gpu.median() > AHEAD * median:
             definition += ", on the GPU from the first kernel of a step to the first of the next; "
             definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
             median = float(of_gpu.median())
     return median, "ns", definition
+
+
+def _without_pauses(view: Selection, found: pd.DataFrame, lasted: pd.Series) -> pd.Series:
+    """Return how long steps last (`lasted`, ns) without the pauses that happen once and lie in them."""
+    once = phases.pauses(view).drop_duplicates(["rank", "start_ns"])
+    start, end = ends(found)
+    rest = lasted.copy()
+    for rank, first, dur in once[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None):
+        meets = (found["rank"] == rank).to_numpy() & (start < first + dur) & (end > first)
+        rest -= dur * (meets & (rest >= dur))
+    return rest
 
 
 def named(rank: int, gpu: int, ranks: int) -> str:

@@ -276,7 +276,7 @@ def logged(*at_ms: int) -> perfkit.Selection:
 def test_readings_outside_the_timeline_do_not_count() -> None:
     chosen = logged(10, 50, 400, 500, 900)
     assert [10 * MS, 50 * MS] == chosen.samples["time_ns"].tolist()
-    assert "3 of 5 readings lie before or after the timeline" == doubt(chosen, Kind.ELSEWHERE).seen
+    assert "3 of 5 readings lie outside the timeline" == doubt(chosen, Kind.ELSEWHERE).seen
 
 
 def test_readings_inside_the_timeline_raise_no_doubt() -> None:

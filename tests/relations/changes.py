@@ -20,6 +20,8 @@ from relations.recordings import (
 
 LOST = 0.4  # of the kernels, in a cut
 PAUSE_NS = 600 * 10**9  # ten minutes
+SHORT = 0.05  # of the time: a gap that no finding tells of
+MIDDLE = (0.25, 0.75)  # of the time: where the pause comes
 EARLY = 0.1  # of the operations: what comes before them is start-up
 LATER_NS = 1_000_000_007  # by which all times move
 DAY_NS = 86_400 * 10**9
@@ -98,20 +100,53 @@ def without_second_half(recording: Recording) -> Recording:
 
 
 def longer_start_up(recording: Recording) -> Recording:
-    """Return the recording with as much time as it has after the first operation at which the GPU has no more to do."""
+    """Return the recording with as much time as it has after the first operation at which the GPU has no more to do.
+
+    What lies within the only step that the profiler marked is a part of it, and no start-up.
+    """
     spans = busy(recording)
     work = operations(recording)
-    at = quiet(recording)[0]
+    at = unwaited(recording)[0]
     if (work["start_ns"] < at).sum() > max(EARLY * len(work), 1):
         raise DoesNotApply("the GPU always has work in the first tenth of the operations")
+    marked = recording.table("RANGES")
+    marked = marked[marked["kind"] == "step"]
+    if len(marked) == 1 and starts(marked)[0] < at < stops(marked)[0]:
+        raise DoesNotApply("one step")
     return inserted(recording, np.array([at]), np.array([spans[-1][1] - spans[0][0]]))
 
 
+def unwaited(recording: Recording) -> list[int]:
+    """Return the quiet times at which no call waits for the GPU: it would go on to wait for nothing."""
+    calls = recording.table("API_CALLS")
+    waits = calls[calls["name"].astype(str).str.contains("Synchronize")]
+    times = [time for time in quiet(recording) if not _is_inside(waits, time)]
+    if not times:
+        raise DoesNotApply("the CPU waits for the GPU all the time")
+    return times
+
+
+def _is_inside(calls: pd.DataFrame, time: int) -> bool:
+    return bool(((starts(calls) < time) & (stops(calls) > time)).any())
+
+
 def long_pause(recording: Recording) -> Recording:
-    """Return the recording with ten minutes between two operations, where the GPU has no work nearest to the middle."""
+    """Return the recording with ten minutes between two operations, in the shortest gap of the middle half.
+
+    The pause takes its gap with it, so that the gap must be none that a finding tells of.
+    """
     spans = busy(recording)
-    middle = (spans[0][0] + spans[-1][1]) / 2
-    at = min(quiet(recording), key=lambda time: abs(time - middle))
+    length = spans[-1][1] - spans[0][0]
+    low, high = (spans[0][0] + int(share * length) for share in MIDDLE)
+    inside = [time for time in quiet(recording) if low <= time < high]
+    ends = np.array([end for _, end in spans])
+
+    def lasted(time: int) -> int:
+        return time - int(ends[ends <= time].max(initial=0))
+
+    at = min(inside or quiet(recording), key=lasted)
+    if lasted(at) > SHORT * length:
+        raise DoesNotApply("all gaps are long")
     return inserted(recording, np.array([at]), np.array([PAUSE_NS]))
 
 

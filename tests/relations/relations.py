@@ -20,7 +20,7 @@ from relations.recordings import Recording
 
 Broken = Callable[[Judgement, Judgement], list[str]]
 # Findings on what is outside of the judged part: a longer start-up or a pause may add them.
-OUTSIDE = ("start_up", "warm_up", "idle_edge", "pause")
+OUTSIDE = ("start_up", "warm_up", "idle_edge", "pauses")
 # Findings that a computing GPU beside the others may add: they are about it.
 OF_THE_GPU = ("computation",)
 # Findings that more time in kernels can raise above their threshold.
@@ -33,6 +33,7 @@ OF_IDLENESS = ("synchronisation", "launch_overhead", "small_operators", "input",
 IDLE = "idle"
 BUSY = "kernel_busy_frac"
 MEMORY = "idle_memory"
+WITHOUT_A_GAP = 0.05  # of a step, its usual gap (convention)
 ROUNDING = 1e-6  # of a share that must not fall
 
 
@@ -59,10 +60,10 @@ def cut(before: Judgement, after: Judgement) -> list[str]:
 def outside(before: Judgement, after: Judgement) -> list[str]:
     """After more time outside of the loop: the same verdict and steps; only findings on the outside change.
 
-    The step that holds the pause may be left out, so that there is one step less.
+    The step that holds the pause loses the gap in which it lies, so that the median of a few steps may differ a little.
     """
     broken = other_verdict(before, after) + other_rules(before, after, OUTSIDE)
-    return broken + other_figures(before, after, PER_STEP, ALIKE)
+    return broken + other_figures(before, after, PER_STEP, WITHOUT_A_GAP)
 
 
 def repeated(before: Judgement, after: Judgement) -> list[str]:
