@@ -20,7 +20,7 @@ import pandas as pd
 
 from perfkit.analysis import communication, timeline
 from perfkit.analysis.intervals import Window, cut, devices, spans
-from perfkit.diagnosis import launching
+from perfkit.diagnosis import launching, programs
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules.collectives import GPU_NEVER_USED, GPU_UNUSED, LATE_GPU, LATE_IN_TURN, RANKS, SLOW_GPU
 from perfkit.diagnosis.rules.rule import tell
@@ -407,7 +407,7 @@ def never_used(view: Selection) -> tuple[list[int], int]:
     listed = {int(gpu) for gpu in view.run.devices["gpu"]}
     used = {int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()}
     is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
-    if view.gpus or view.ranks or not is_alone or not used <= listed:
+    if programs.is_chosen(view) or view.ranks or not is_alone or not used <= listed:
         return [], len(used)
     return sorted(listed - used), len(used)
 

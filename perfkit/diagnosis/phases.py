@@ -13,7 +13,7 @@ import pandas as pd
 from perfkit import analysis
 from perfkit.analysis import completeness
 from perfkit.analysis.intervals import Intervals, Window, cut, ends, intersect, union
-from perfkit.diagnosis import recording
+from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.finding import kept
 from perfkit.format import TIME, duration, number, printable, unit
 from perfkit.selection import Selection
@@ -67,7 +67,7 @@ def judged(view: Selection) -> Judged:
         starts, lengths = rows["start_ns"].tolist(), rows["dur_ns"].tolist()
         pairs = zip(starts, lengths, strict=True)
         windows[int(str(rank))] = tuple((start, start + length) for start, length in pairs)
-    return Judged(windows, _outside(found))
+    return Judged(windows, f"{_outside(found)} {programs.sentence(view)}".strip())
 
 
 def _is_judged(found: pd.DataFrame) -> pd.Series:
@@ -101,7 +101,8 @@ def selection(view: Selection) -> Selection:
     are judged whole, for one window means another time on each. So is a recording with a doubt that touches a tenth of
     it: what is lost may make a loop of what was none.
     """
-    return _loop(view) or view
+    mine = programs.own(view)
+    return _loop(mine) or mine
 
 
 @kept

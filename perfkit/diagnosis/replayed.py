@@ -30,11 +30,12 @@ from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import ONCE, SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
 from perfkit.diagnosis.phases import stops
+from perfkit.diagnosis.programs import own
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
-from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, of_steps
+from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, named_work, of_steps
 from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
@@ -336,13 +337,13 @@ def _factors(view: Selection, told: Replay) -> tuple[float, float, float]:
 
 
 def _whole(view: Selection) -> Selection:
-    """Return all GPUs of the ranks, without the choice of kernels: their host works for all of them."""
+    """Return all GPUs of the program, without the choice of kernels: its host works for all of them."""
     return _widened(view) if view.gpus or view.filtered else view
 
 
 @kept
 def _widened(view: Selection) -> Selection:
-    return Selection(view.run, view.ranks, (), view.window, "")
+    return own(Selection(view.run, view.ranks, (), view.window, ""))
 
 
 @kept
@@ -382,7 +383,7 @@ def _prepared(whole: Selection) -> Prepared | str:
     if isinstance(part, PerfkitError):
         return f"perfkit did not simulate the run: more than {MOST_KERNELS:,} kernels; {part}"
     window = part.window if part else whole.window or _launched(whole)
-    tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
+    tables = whole.all_kernels, whole.copies, whole.api_calls, named_work(whole)
     kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
     api_calls = loaded_before(loading(whole), kernels, api_calls)
     kernels, copies = _without_pauses(whole, kernels), _without_pauses(whole, copies)

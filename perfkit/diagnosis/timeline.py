@@ -23,6 +23,7 @@ from perfkit.diagnosis.words import words
 from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
 from perfkit.selection import Selection, covers
+from perfkit.tables import RANGES
 
 PARTS = words("parts")
 IDLE_NAMES = words("idle")
@@ -366,8 +367,23 @@ def idle_gaps(view: Selection) -> pd.DataFrame | None:
 def every_gap(view: Selection) -> pd.DataFrame:
     """Return `gaps.idle_gaps` of a selection; what is left out is no gap."""
     operations = (view.all_kernels, view.copies, view.api_calls)
-    found = gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+    ranges = named_work(view)
+    found = gaps.idle_gaps(*operations, window=view.measured, ranges=ranges, os_calls=view.os_calls)
     return completeness.cut_gaps(found, left_out(view))
+
+
+@kept
+def named_work(view: Selection) -> pd.DataFrame:
+    """Return RANGES with the Python functions that load data, where no range says when that happens."""
+    loads = analysis_causes.DATA_LOADING.search
+    if view.framework is not view or analysis_causes.where(view.ranges["name"], loads).any():
+        return view.ranges
+    loaders = view.python_calls[analysis_causes.where(view.python_calls["name"], loads)]
+    if loaders.empty:
+        return view.ranges
+    columns = ["rank", "process", "thread", "start_ns", "dur_ns", "name", "depth"]
+    named_by_stacks = loaders[columns].assign(domain="", kind="push_pop")
+    return RANGES.make(pd.concat([view.ranges, named_by_stacks]).astype({"name": object}))
 
 
 @kept

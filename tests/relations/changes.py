@@ -171,9 +171,8 @@ def idle_tail(recording: Recording) -> Recording:
 def loop_twice(recording: Recording) -> Recording:
     """Return the recording with its loop done once more, after it.
 
-    The loop is what happens from the first launch to the end of the last operation, with all that is
-    under way at one of its ends, and the profiler's own steps whole. What encloses it lasts longer;
-    what comes after it moves.
+    All that is under way at one of its ends is repeated whole, but not the profiler's own time. What
+    encloses the loop lasts longer; what comes after it moves.
     """
     since, until = loop(recording)
     period = until - since
@@ -189,14 +188,28 @@ def loop_twice(recording: Recording) -> Recording:
 
 
 def loop(recording: Recording) -> tuple[int, int]:
-    """Return when the loop begins and ends, as `loop_twice` repeats it."""
+    """Return when the loop begins and ends, as `loop_twice` repeats it.
+
+    It is the second half of the steps that the profiler marked, for the first ones may be slow; else what happens from
+    the launch of the first kernel to the end of the last one: copies before and after are no part of a loop.
+    """
     work = operations(recording)
-    since, until = int(work["launched_ns"].min()), int(stops(work).max())
-    steps = recording.table("RANGES")
-    steps = steps[(steps["kind"] == "step") & (starts(steps) < until) & (stops(steps) > since)]
-    since = int(starts(steps).min(initial=since))
-    until = int(stops(steps).max(initial=until))
+    kernels = recording.table("KERNELS")
+    if kernels.empty:
+        raise DoesNotApply("no kernels")
+    since = int(work.loc[work["start_ns"] >= starts(kernels).min(), "launched_ns"].min())
+    until = int(stops(kernels).max())
+    marked = recording.table("RANGES")
+    marked = marked[(marked["kind"] == "step") & (starts(marked) < until) & (stops(marked) > since)]
+    if len(marked):
+        until = max(until, int(stops(work).max()), int(stops(marked).max()))
+        since = min(_middle(of_rank) for _, of_rank in marked.groupby("rank"))
     return _whole(recording, since, until)
+
+
+def _middle(marked: pd.DataFrame) -> int:
+    """Return when the second half of steps begins."""
+    return int(np.sort(starts(marked))[len(marked) // 2])
 
 
 def _whole(recording: Recording, since: int, until: int) -> tuple[int, int]:
@@ -218,7 +231,7 @@ def _again(name: str, frame: pd.DataFrame, since: int, until: int, period: int) 
     if name in READ:
         inside = frame[frame["time_ns"].between(since, until, inclusive="left")]
         return inside.assign(time_ns=inside["time_ns"] + period)
-    if name not in STARTED:
+    if name not in STARTED or name == "OVERHEAD":
         return frame.iloc[:0]
     is_inside = (frame["start_ns"] >= since) & (frame["start_ns"] < until)
     is_inside &= frame["start_ns"] + frame["dur_ns"] <= until
@@ -245,13 +258,13 @@ def _other_numbers(ops: pd.DataFrame, by: int) -> dict[str, pd.Series]:
     return {"op": ops["op"] + by, "parent": ops["parent"].where(~is_inside, ops["parent"] + by)}
 
 
-def around_the_loop(recording: Recording) -> Recording:
-    """Return the recording through a window around its loop, as far as perfkit takes it for recorded."""
-    begin, end = loop(recording)
-    recorded = recording.origin.recorded
-    first = min([0, *(span.start_ns for span in recorded)])
-    last = max(span.end_ns for span in recorded)
-    return replace(recording, window=(max(begin, first), min(end, last)))
+def around_the_work(recording: Recording) -> Recording:
+    """Return the recording through a window from its first to its last operation.
+
+    A window from the first launch would hold the time until the GPU begins: that is another question.
+    """
+    spans = busy(recording)
+    return replace(recording, window=(spans[0][0], spans[-1][1]))
 
 
 def other_ranks(recording: Recording) -> Recording:

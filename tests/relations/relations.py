@@ -57,6 +57,21 @@ def cut(before: Judgement, after: Judgement) -> list[str]:
     return broken
 
 
+def unnamed(before: Judgement, after: Judgement) -> list[str]:
+    """After the loss of all ranges: the same cause; or another with a doubt, or one that asks for ranges.
+
+    A program without ranges is recorded in the same way, so that nothing in the file can tell of the loss.
+    """
+    if after.first == before.first or new_doubts(before, after):
+        return cut(before, after)
+    broken = []
+    if after.confidence == "high":
+        broken.append(f"{named(before)} becomes {named(after)}")
+    if not any("range" in step for step in after.advice):
+        broken.append(f"{named(after)} advises no ranges")
+    return broken
+
+
 def outside(before: Judgement, after: Judgement) -> list[str]:
     """After more time outside of the loop: the same verdict and steps; only findings on the outside change.
 
@@ -143,14 +158,14 @@ RELATIONS = (
     Relation("cut_last_kernels", changes.without_kernels("last"), cut),
     Relation("cut_random_kernels", changes.without_kernels("random"), cut),
     Relation("cut_calls", changes.without_table("API_CALLS"), cut),
-    Relation("cut_ranges", changes.without_table("RANGES"), cut),
+    Relation("cut_ranges", changes.without_table("RANGES"), unnamed),
     Relation("cut_gpu", changes.without_gpu, cut),
     Relation("cut_second_half", changes.without_second_half, cut),
     Relation("outside_start_up", changes.longer_start_up, outside),
     Relation("outside_pause", changes.long_pause, outside),
     Relation("outside_tail", changes.idle_tail, outside),
     Relation("same_loop_twice", changes.loop_twice, repeated),
-    Relation("same_window", changes.around_the_loop, repeated),
+    Relation("same_window", changes.around_the_work, repeated),
     Relation("same_ranks", changes.other_ranks, same),
     Relation("same_gpus", changes.other_gpus, same),
     Relation("same_streams", changes.other_streams, same),
