@@ -174,6 +174,15 @@ def covered(cover: Intervals, first: Int, last: Int) -> Int:
     return _covered_before(cover, last) - _covered_before(cover, first)
 
 
+def stopped(cover: Intervals, time: Int) -> Int:
+    """Return each time, ns, on a clock that stands still during disjoint intervals.
+
+    >>> stopped(Intervals(np.array([10]), np.array([40]), np.array([0])), np.array([5, 20, 50])).tolist()
+    [5, 10, 20]
+    """
+    return time - _covered_before(cover, time)
+
+
 def _covered_before(cover: Intervals, time: Int) -> Int:
     begun = np.searchsorted(cover.start, time, side="right")
     beyond = np.maximum(np.r_[time.min(initial=0), cover.end][begun] - time, 0)  # nothing before the first start

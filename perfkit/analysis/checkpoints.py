@@ -1,7 +1,8 @@
 """When does the GPU stop because the program saves its state, or writes other files?
 
-A pause is a stretch of at least a millisecond in which a device runs no kernel, and after which it runs one again;
-copies may run in it. It is a checkpoint by its *witness*, the best of these that it has:
+A pause is a stretch of at least a millisecond in which a device runs no kernel, between two kernels or from the last
+one to the end of the rank's work; copies may run in it. It is a checkpoint by its *witness*, the best of these that it
+has:
 
 range     ranges or functions of that rank whose name says that state is saved cover at least half of it; at least half
           of such a range lies in one pause, else it is around more than that
@@ -9,7 +10,8 @@ file      calls that write or flush files cover at least half of it, on threads 
           that data are loaded or results are evaluated
 copies    nothing names it, but it looks like one: in a steady step, at least 5 times as long as the longest pause of
           half of the steps and 10 ms, in two to half of the steps, at least 10 MB are copied to the host, ten times as
-          much as in a step otherwise, and no range says anything else, as above (conventions)
+          much as in a step otherwise, and no range says anything else, as above (conventions). The end of the
+          recording is no recurrence: what is copied there needs two such pauses before it
 
 Recomputing activations, which PyTorch calls checkpointing too, saves no state.
 """
@@ -25,7 +27,7 @@ from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Window
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, DUR, GPU, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
+from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
 
 CHECKPOINTS = Table(
     "CHECKPOINTS",
@@ -78,14 +80,16 @@ def detect(
 
     A window selects the pauses that begin and end in it. Source: The guide's bottleneck 4.
     """
-    idle = idle_gaps(kernels, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
+    followed = _followed(KERNELS.check(kernels), COPIES.check(copies))
+    idle = idle_gaps(followed, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
     pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
     if pauses.empty:
         return CHECKPOINTS.empty()
     functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
     saving = _named(functions, _says_saving)
+    pauses["is_last"] = pauses["start_ns"] >= _ended(kernels, pauses)
     # At least half of a span that saves lies in one pause of its rank.
-    (first, last), (begin, finish) = causes.on_one_axis([saving, pauses], ["rank"])
+    (first, last), (begin, finish) = causes.on_one_axis([saving, _open(pauses, saving)], ["rank"])
     most = causes.longest(causes.placed(begin, finish), first, last)
     inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
     saving = saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
@@ -97,7 +101,7 @@ def detect(
     writing = writing.merge(threads, on=causes.THREAD) if len(threads) and len(writing) else writing
     others = _named(functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name))
     # The bytes of the copies to the host that run in each pause; of several pauses the last has the copy.
-    to_host = COPIES.check(copies)[copies["direction"] == "D2H"]
+    to_host = copies[copies["direction"] == "D2H"]
     (start, end), (first, last) = causes.on_one_axis([to_host, pauses], ["rank", "gpu"])
     place = np.searchsorted(first, end, side="left") - 1
     inside = (place >= 0) & (start < np.append(last, 0)[place])
@@ -118,12 +122,33 @@ def detect(
         of = by_rank.get(rank, saving.head(0))
         meets = (of["start_ns"] < begin + length) & (of["start_ns"] + of["dur_ns"] > begin)
         names.append(next(iter(of["name"][meets].astype(str)), ""))
-    return CHECKPOINTS.make(found.assign(name=names))
+    return CHECKPOINTS.make(found.drop(columns="is_last").assign(name=names))
 
 
-def is_saving(name: str) -> bool:
-    """Tell whether a range, function or call of the operating system saves state or writes a file."""
-    return _says_saving(name) or bool(WRITING.match(name))
+def _followed(kernels: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
+    """Return KERNELS with one more on each GPU when the work of its rank ends, if its last kernel ended before."""
+    ended = pd.concat([kernels, copies]).assign(end_ns=lambda rows: rows["start_ns"] + rows["dur_ns"])
+    of_rank = ended.groupby("rank")["end_ns"].max()
+    last = kernels.assign(end_ns=kernels["start_ns"] + kernels["dur_ns"]).sort_values("end_ns", kind="stable")
+    last = last.drop_duplicates(["rank", "gpu"], keep="last")
+    added = last.assign(start_ns=last["rank"].map(of_rank), dur_ns=1)
+    added = added[added["start_ns"] > last["end_ns"]]
+    return KERNELS.make(pd.concat([kernels, added])[KERNELS.column_names]) if len(added) else kernels
+
+
+def _open(pauses: pd.DataFrame, saving: pd.DataFrame) -> pd.DataFrame:
+    """Return pauses of which the last of a device lasts as long as its rank goes on to save."""
+    of_rank = (saving["start_ns"] + saving["dur_ns"]).groupby(saving["rank"]).max()
+    ended = pauses["rank"].map(of_rank).fillna(0).astype(np.int64)
+    longer = np.maximum(pauses["dur_ns"], ended - pauses["start_ns"])
+    return pauses.assign(dur_ns=pauses["dur_ns"].where(~pauses["is_last"], longer))
+
+
+def _ended(kernels: pd.DataFrame, pauses: pd.DataFrame) -> Int:
+    """Return when the last kernel of each pause's device ends, ns."""
+    end = (kernels["start_ns"] + kernels["dur_ns"]).groupby([kernels["rank"], kernels["gpu"]]).max()
+    of_pause: Int = end.reindex(pd.MultiIndex.from_frame(pauses[["rank", "gpu"]])).to_numpy(np.int64)
+    return of_pause
 
 
 def _says_saving(name: str) -> bool:
@@ -157,6 +182,7 @@ def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> N
         device = (copies["rank"] == rank) & (copies["gpu"] == gpu) & (copies["direction"] == "D2H")
         rest = (int(copies.loc[device, "bytes"].sum()) - int(long["bytes"].sum())) / len(steps[steps["rank"] == rank])
         much = long[long["bytes"] >= max(FEWEST_BYTES, MORE_BYTES * rest)]
-        if 2 <= much["step"].nunique() <= len(steady) / 2:
+        recurring = much.loc[~much["is_last"], "step"].nunique()
+        if recurring >= 2 and much["step"].nunique() <= len(steady) / 2:
             alike[much.index] = True
     return alike

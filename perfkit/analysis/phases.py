@@ -30,7 +30,7 @@ PHASES = Table(
     "a part of the time of a rank's GPUs",
     (
         *(RANK, Column("phase", "category", "start_up, loop, pause, end or whole"), START, DUR),
-        Column("repetitions", "Int64", "repetitions that begin in it; NA outside a loop"),
+        Column("repetitions", "Int64", "repetitions that begin in it: of a loop, or slow first ones; NA if none"),
         Column("kind", "category", "kind of repetition where there are several; missing if not"),
         Column("how", "category", "what shows it: nvtx, profiler_step, module, kernels or none"),
         Column("name", "category", "range, module, or operations that repeat; what a pause or a start-up holds"),
@@ -75,7 +75,8 @@ def phases(
 
     The lengths of a rank's phases add up to its span exactly, and each rank is judged by its own tables alone.
     """
-    tables = [RANGES.check(ranges), OPS.check(ops), PYTHON_CALLS.check(python_calls)]
+    marked = steps.of_program(RANGES.check(ranges), kernels, api_calls)
+    tables = [marked, OPS.check(ops), PYTHON_CALLS.check(python_calls)]
     tables += [API_CALLS.check(api_calls), OS_CALLS.check(os_calls)]
     every = repetitions.operations(KERNELS.check(kernels), COPIES.check(copies))
     rows: list[dict[Hashable, object]] = []
@@ -124,7 +125,7 @@ def _parts(of: Work, found: Repetitions, saved: Intervals) -> Iterator[_Part]:
     warm_up = f"{slow:,} slow first repetition{'s' if slow > 1 else ''}" if slow else None
     work_from = _other_work(of, (first, begun), (begun, ended))
     if work_from is None:
-        yield _Part("start_up", first, begun, name=warm_up)
+        yield _Part("start_up", first, begun, slow or None, name=warm_up)
     else:
         yield _Part("start_up", first, work_from[0])
         yield _Part("loop", work_from[0], begun, 1, OTHER, "kernels", _longest_kernel(of, work_from[0], begun))
@@ -204,14 +205,26 @@ def _gaps(of: Work, first: int, last: int) -> Intervals:
 def _pauses(of: Work, first: int, last: int, *, few: int) -> Intervals:
     """Return the gaps of a stretch that are no habit of the program.
 
-    The longest gaps are pauses where each is at least as long as all shorter ones together, and take 3 % of the
-    stretch. They are at most a tenth of the gaps, and of the `few` repetitions of a loop (0: there is no loop), but
-    one may always be; two repetitions show nothing of what is part of each.
+    What outlasts all the rest is a pause (`steps.outlasting`). Of the other gaps the longest are pauses where each is
+    at least as long as all shorter ones together, and take 3 % of the stretch. These are at most a tenth of the gaps,
+    and of the `few` repetitions of a loop (0: there is no loop), but one may always be; two repetitions show nothing
+    of what is part of each.
     """
+    lone = steps.outlasting(of.start, of.end)
+    lone = intersect(lone, union(np.array([first]), np.array([last])))
     gaps = _gaps(of, first, last)
+    is_other = causes.covered(lone, gaps.start, gaps.end) == 0
+    gaps = union(gaps.start[is_other], gaps.end[is_other])
+    if 0 < few < FEWEST or not len(gaps.start):
+        return lone
+    habits = last - first - int((lone.end - lone.start).sum())
+    usual = _longest(gaps, habits, few)
+    return union(np.r_[lone.start, usual.start], np.r_[lone.end, usual.end])
+
+
+def _longest(gaps: Intervals, whole: int, few: int) -> Intervals:
+    """Return the longest gaps of a stretch that lasts `whole` ns, as `_pauses` says."""
     length = gaps.end - gaps.start
-    if 0 < few < FEWEST or not len(length):
-        return union(gaps.start[:0], gaps.end[:0])
     order = np.argsort(-length, kind="stable")
     falling = length[order]
     shorter = falling.sum() - np.cumsum(falling)
@@ -219,7 +232,7 @@ def _pauses(of: Work, first: int, last: int, *, few: int) -> Intervals:
     lone = np.flatnonzero((falling >= shorter)[:most])
     count = int(lone[-1]) + 1 if len(lone) else 0
     # Without the pauses the stretch is shorter: a short gap may matter in what is left.
-    left = last - first - int(falling[:count].sum())
+    left = whole - int(falling[:count].sum())
     chosen = order[:count][falling[:count] >= NOTABLE * (left + falling[:count])]
     return union(gaps.start[chosen], gaps.end[chosen])
 
@@ -285,19 +298,13 @@ def _saved(
     nothing = union(of.start[:0], of.end[:0])
     if not found.steady.any():
         return nothing
-    kernels = of.frame[of.is_kernel]
+    kernels = KERNELS.make(of.frame.loc[of.is_kernel, KERNELS.column_names])
     times = pd.DataFrame({"start_ns": found.start, "dur_ns": found.end - found.start, "steady": found.steady})
     rank = int(of.frame["rank"].iloc[0])
     table = steps.STEPS.make(times.assign(rank=rank, step=np.arange(len(times)), name=found.name, how=found.how))
-    followed = _followed(of, kernels, [ranges, python_calls, os_calls])
     rows = checkpoints.detect(
-        *(followed, copies, api_calls), ranges=ranges, python_calls=python_calls, os_calls=os_calls, steps=table
+        *(kernels, copies, api_calls), ranges=ranges, python_calls=python_calls, os_calls=os_calls, steps=table
     )
-    # What only looks like a checkpoint does so by recurring, and the end of the recording is no recurrence.
-    by_copies = rows["witness"] == "copies"
-    recurs = rows["start_ns"] + rows["dur_ns"] < followed["start_ns"].max()
-    if (by_copies & recurs).sum() < FEWEST - 1:
-        rows = rows[~by_copies]
     inside: Intervals | None = None
     for gpu in kernels["gpu"].unique():
         mine = rows[rows["gpu"] == gpu]
@@ -305,16 +312,6 @@ def _saved(
         inside = stretches if inside is None else intersect(inside, stretches)
     if inside is None:
         return nothing
-    each = causes.covered(inside, found.start[found.steady], found.end[found.steady]) > 0
+    start, end = found.start[found.steady], found.end[found.steady]
+    each = np.searchsorted(inside.start, end) > np.searchsorted(inside.start, start)
     return nothing if len(each) >= FEWEST and 2 * each.sum() > len(each) else inside
-
-
-def _followed(of: Work, kernels: pd.DataFrame, calls: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return KERNELS with one more on each GPU when the program has saved its state for the last time.
-
-    A checkpoint is a stretch after which a kernel runs: so one after the last step is found too.
-    """
-    saving = (table[causes.where(table["name"], checkpoints.is_saving)] for table in calls)
-    last = max([of.span[1], *(int(ends(table)[1].max()) for table in saving if len(table))])
-    added = kernels.drop_duplicates("gpu").assign(start_ns=last, dur_ns=1)
-    return KERNELS.make(pd.concat([kernels, added])[KERNELS.column_names])

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import layers, steps
-from perfkit.analysis.causes import started_by
+from perfkit.analysis.causes import covered, started_by
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, Window, ends
 from perfkit.format import elided
@@ -213,14 +213,21 @@ def _called(of: Work, modules: pd.DataFrame) -> pd.DataFrame:
 
 
 def _moved(of: Work, marked: pd.DataFrame, how: str) -> Repetitions:
-    """Return steps of the CPU on the GPUs, cut to the span of their operations, without steps outside of it."""
-    begin, finish = (np.clip(on_device(of, time), *of.span) for time in ends(marked))
-    there = finish > begin
+    """Return steps of the CPU on the GPUs, cut to the span of their operations, without steps outside of it.
+
+    The first step begins before its first operation: the length of all of it tells whether it is typical.
+    """
+    begin, finish = (on_device(of, time) for time in ends(marked))
+    first, last = of.span
+    start, end = np.clip(begin, first, last), np.clip(finish, first, last)
+    there = end > start
     name = str(marked["name"].iloc[0])
-    spans = pd.DataFrame({"start_ns": begin[there], "dur_ns": (finish - begin)[there]})
+    start, end = start[there], end[there]
+    lasted = np.minimum(finish, last)[there] - begin[there]
+    lasted -= covered(steps.outlasting(of.start, of.end), start, end)
+    spans = pd.DataFrame({"start_ns": begin[there], "dur_ns": lasted})
     spans = spans.assign(rank=0, process=0, thread=0, name=name, domain="", kind="step", depth=0)
     again = steps.detect(RANGES.make(spans), KERNELS.empty())
-    start, end = ends(again)
     return Repetitions(start, end, _typical(again), how, name)
 
 

@@ -33,9 +33,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import layers
-from perfkit.analysis.causes import members, started_by, where
+from perfkit.analysis.causes import covered, members, started_by, where
 from perfkit.analysis.grouping import grouped, numbered, over
-from perfkit.analysis.intervals import Int, Window, cut, ends, total, union
+from perfkit.analysis.intervals import Int, Intervals, Window, ends, total, union
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, DUR, KERNELS, PYTHON_CALLS, RANGES, RANK, START
 
@@ -87,6 +87,8 @@ STEPS = Table(
     ),
     ("rank", "step"),
 )
+_NEVER = np.iinfo(np.int64).max  # of other types `ufunc.at` is slow
+OUTLASTING = 100  # times all the rest, from which on a gap is a pause whatever repeats (convention)
 SLOW = 1.5
 MOST_WARM = 1 / 3
 RECURRING = 1 / 20  # of the later steps: how many are as slow as a first step that is no warm-up (convention)
@@ -108,10 +110,11 @@ def detect(
     The first steps are not steady while they last more than 1.5 times the median of the second half of the rank's
     steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
     the steps they are a phase of their own, and steady. What recurs is steady too (checkpoints): one of twenty later
-    steps is slow and lasts at least three quarters of the slowest of them. The very first is not steady when it is
+    steps is slow and lasts as long as the slowest of them, within a quarter. The very first is not steady when it is
     longer than every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
     next would have begun.
-    STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the whole capture.
+    STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the whole capture. A
+    window is a time of the GPU, so a step of a CPU that runs ahead lies in it with all the kernels that it launches.
     """
     RANGES.check(ranges)
     KERNELS.check(kernels)
@@ -120,16 +123,41 @@ def detect(
     if python_calls is not None:
         PYTHON_CALLS.check(python_calls)
     ranks = np.union1d(ranges["rank"].unique(), kernels["rank"].unique())
-    parts = zip(ranks.tolist(), _split(ranges, ranks), _split(kernels, ranks), strict=True)
+    spans_of = of_program(ranges, kernels, api_calls)
+    parts = zip(ranks.tolist(), _split(spans_of, ranks), _split(kernels, ranks), strict=True)
     modules, per_rank = layers.modules(python_calls), []
     for rank, spans, work in parts:
         steps = _of_rank(spans, work, rank, api_calls, modules)
         if len(steps):
             per_rank.append(steps)
     table = STEPS.make(pd.concat(per_rank)[STEPS.column_names]) if per_rank else STEPS.empty()
-    inside = cut(table.assign(whole_ns=table["dur_ns"]), window)
-    uncut = inside.pop("whole_ns") == inside["dur_ns"]
-    return inside[uncut].reset_index(drop=True)
+    if window is None or table.empty:
+        return table
+    return table[_in_window(table, kernels, api_calls, window)].reset_index(drop=True)
+
+
+def _in_window(
+    steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None, window: Window
+) -> NDArray[np.bool_]:
+    """Tell which STEPS lie in a window whole: by what they launch where that is known, else by their own times."""
+    start, end = ends(steps)
+    if api_calls is not None and steps["how"].ne("kernel sequence").all():
+        begun, ended = _work(steps, kernels, api_calls)
+        launches = begun < _NEVER
+        start = np.where(launches, begun, start)
+        end = np.where(launches, ended, end)
+    return np.asarray((start >= window[0]) & (end <= window[1]))
+
+
+def of_program(ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the RANGES of processes that launch kernels: what another process marks is no step of theirs.
+
+    All of them where the ids of ranges and calls do not agree with those of kernels.
+    """
+    launching = kernels["process"].unique()
+    mine = ranges["process"].isin(launching)
+    is_known = mine.any() or (api_calls is not None and api_calls["process"].isin(launching).any())
+    return ranges[mine] if is_known else ranges
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
@@ -175,21 +203,31 @@ def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) 
     From the first kernel that a step launches to the first one of the next step, in the last step to the end of its
     last kernel. Launches are joined on (rank, process, correlation).
     """
-    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    rank, start, dur = (kernels[name].to_numpy() for name in ("rank", "start_ns", "dur_ns"))
-    never = np.iinfo(np.int64).max
-    begun, ended = np.full(len(steps), never), np.full(len(steps), -never)  # of other types `ufunc.at` is slow
-    numbered_steps = STEPS.check(steps).assign(place=np.arange(len(steps))).sort_values("start_ns", kind="stable")
-    for of, mine in numbered_steps.groupby("rank"):
-        row = np.flatnonzero((rank == of) & (call >= 0))
-        at = api_calls["start_ns"].to_numpy()[call[row]]
-        step = np.searchsorted(mine["start_ns"].to_numpy(), at, side="right") - 1
-        row, place = row[step >= 0], mine["place"].to_numpy()[step[step >= 0]]
-        np.minimum.at(begun, place, start[row])
-        np.maximum.at(ended, place, start[row] + dur[row])
-    first, last = (pd.Series(times, steps.index).where(begun < never) for times in (begun, ended))
+    begun, ended = _work(steps, kernels, api_calls)
+    first, last = (pd.Series(times, steps.index).where(begun < _NEVER) for times in (begun, ended))
     following = first.groupby(steps["rank"]).shift(-1)
     return following.fillna(last) - first
+
+
+def _work(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> tuple[Int, Int]:
+    """Return when the kernels that each of STEPS launches begin and end, ns: _NEVER and -_NEVER without any."""
+    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
+    rank = kernels["rank"].to_numpy()
+    start, end = ends(kernels)
+    begun = np.full(len(steps), _NEVER)
+    ended = np.full(len(steps), -_NEVER)
+    by_start = STEPS.check(steps).assign(place=np.arange(len(steps))).sort_values("start_ns", kind="stable")
+    for of, mine in by_start.groupby("rank"):
+        row = np.flatnonzero((rank == of) & (call >= 0))
+        called = api_calls["start_ns"].to_numpy()[call[row]]
+        first, last = ends(mine)
+        step = np.searchsorted(first, called, side="right") - 1
+        inside = (step >= 0) & (called < last[step])
+        row = row[inside]
+        place = mine["place"].to_numpy()[step[inside]]
+        np.minimum.at(begun, place, start[row])
+        np.maximum.at(ended, place, end[row])
+    return begun, ended
 
 
 def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
@@ -221,7 +259,29 @@ def _of_rank(
         begun = layers.launched(kernels.iloc[steps["place"]], api_calls)
         if layers.are_layers(begun, passes) or layers.is_one_forward(begun, ranges):
             steps = steps.iloc[:0]
-    return steps.assign(rank=rank, step=np.arange(len(steps)), steady=settled(steps["dur_ns"].to_numpy()))
+    start, end = ends(steps)
+    paused = covered(outlasting(*ends(kernels)), start, end)
+    return steps.assign(rank=rank, step=np.arange(len(steps)), steady=settled(end - start - paused))
+
+
+def outlasting(start: Int, end: Int) -> Intervals:
+    """Return the gaps between intervals that last OUTLASTING times as long as all the rest, longer gaps left out.
+
+    Such a gap is a pause, however few steps there are to show what is part of each.
+
+    >>> [times.tolist() for times in outlasting(np.array([0, 2, 1000]), np.array([1, 3, 1001]))[:2]]
+    [[3], [1000]]
+    """
+    busy = union(start, end)
+    low, high = busy.end[:-1], busy.start[1:]
+    if not len(low):
+        return union(low, high)
+    order = np.argsort(low - high, kind="stable")
+    falling = (high - low)[order]
+    rest = busy.end[-1] - busy.start[0] - np.cumsum(falling)
+    lone = np.flatnonzero(falling >= OUTLASTING * rest)
+    chosen = order[: int(lone[-1]) + 1] if len(lone) else order[:0]
+    return union(low[chosen], high[chosen])
 
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -264,7 +324,9 @@ def settled(dur: Int) -> NDArray[np.bool_]:
         warm = 0
     if warm == 0 and len(dur) > 1 and dur[0] > dur[1:].max():
         warm = 1
-    as_slow = dur[fast:] >= max(SLOW * usual, (1 - EVEN) * dur[:warm].max(initial=0))
+    slowest = dur[:warm].max(initial=0)
+    as_slow = dur[fast:] >= max(SLOW * usual, (1 - EVEN) * slowest)
+    as_slow &= (1 - EVEN) * dur[fast:] <= slowest  # a pause of minutes is no recurrence of a slow step
     if as_slow.mean() >= RECURRING:  # what recurs is no warm-up
         warm = 0
     typical = np.arange(len(dur)) >= warm

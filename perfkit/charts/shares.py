@@ -182,7 +182,8 @@ def _exposed_title(ledger: pd.DataFrame) -> str:
         return ""
     part = TIME_NAMES[str(exposed.idxmax())]
     verb = "take" if part.endswith("s") else "takes"
-    return f"{part.capitalize()} {verb} {percent(float(exposed.max()))} of the time, and the GPU is idle {percent(idle)}"
+    share = percent(float(exposed.max()))
+    return f"{part.capitalize()} {verb} {share} of the time, and the GPU is idle {percent(idle)}"
 
 
 def _spans(ledger: pd.DataFrame) -> pd.DataFrame:

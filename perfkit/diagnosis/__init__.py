@@ -28,6 +28,7 @@ from perfkit.diagnosis import (
     machine,
     measured,
     operator_kernels,
+    outside,
     path_ledger,
     paths,
     phases,
@@ -193,6 +194,7 @@ def _findings(view: Selection, *, peaks: str) -> list[Finding]:
     unsorted = [
         *of_timeline,
         *warming.findings(view, by_id),
+        *outside.findings(view),
         *measured.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
         *chain.from_iterable(part.findings(view) for part in extensions()),

@@ -77,6 +77,9 @@ class Figure:
         return SPOKEN[self.unit](self.value)
 
 
+ONCE = "this recording"  # the `Gain.whole` of what happened once, and is no habit of the program
+
+
 @dataclass(frozen=True)
 class Gain:
     """A range for the speed-up if a finding is mended, and why it is no narrower.

@@ -23,7 +23,7 @@ import pandas as pd
 from perfkit.analysis import communication, timeline
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import Window, cut, devices, spans
-from perfkit.diagnosis import launching
+from perfkit.diagnosis import launching, programs
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.idle_time import CAUSES
 from perfkit.diagnosis.rules.collectives import (
@@ -569,7 +569,7 @@ def never_used(view: Selection) -> tuple[list[int], int]:
         int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()
     }
     is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
-    if view.gpus or view.ranks or not is_alone or not used <= listed:
+    if programs.is_chosen(view) or view.ranks or not is_alone or not used <= listed:
         return [], len(used)
     return sorted(listed - used), len(used)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.diagnosis import path_verdict, paths, phases, picture, recording
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, LEAST, ONCE, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.logged import is_logged
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
@@ -106,9 +106,10 @@ def _doubted(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
 
-    Before all comes warm-up where it is most of what was measured, and launches that wait: they hide what the steps
-    need. How much faster the kernels of a computing GPU can be is not known: it counts for OF_KERNELS. In the same way
-    what limits kernels, and for what their warps wait, comes after the cause that counters name.
+    Before all comes warm-up where it is most of what was measured, or where else only the GPU's work is left to tell,
+    and launches that wait: they hide what the steps need. How much faster the kernels of a computing GPU can be is not
+    known: it counts for OF_KERNELS. In the same way what limits kernels, and for what their warps wait, comes after
+    the cause that counters name.
     """
     findings = list(findings)
 
@@ -119,16 +120,19 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
         clearer = [saving(other) for other in findings if _is_clearer(other, finding)]
         return min(saved, max(clearer, default=saved))
 
+    is_left_to_kernels = all(_is_remainder(finding) or saving(finding) <= 0 for finding in findings)
+
     def order(finding: Finding) -> tuple[bool, bool, float, int, int]:
         doubt, vague = CONFIDENCES.index(finding.confidence), _vagueness(finding) or 0
-        return not _hides(finding), finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
+        hides = _hides(finding) or (is_left_to_kernels and _is_of_warm_up(finding))
+        return not hides, finding.confidence == CONFIDENCES[-1], -saving(finding), vague, doubt
 
     return sorted(findings, key=order)
 
 
 def leading(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings as `ranked`, but not what saves less than 1 % of the time: that is never first."""
-    return [finding for finding in ranked(findings) if not is_small(finding)]
+    """Return findings as `ranked`, but not what is never first: what saves under 1 % of the time, or happened once."""
+    return [finding for finding in ranked(findings) if not is_small(finding) and finding.gain.whole != ONCE]
 
 
 def is_small(finding: Finding) -> bool:
@@ -143,8 +147,12 @@ def _hides(finding: Finding) -> bool:
 
 def _is_warm_up(finding: Finding) -> bool:
     """Tell whether a finding says that most of what was measured happens once."""
+    return _is_of_warm_up(finding) and finding.severity == SEVERITIES[0]
+
+
+def _is_of_warm_up(finding: Finding) -> bool:
     rule = rules().get(finding.rule)
-    return rule is not None and rule.hides is Hides.IF_SEVERE and finding.severity == SEVERITIES[0]
+    return rule is not None and rule.hides is Hides.IF_SEVERE
 
 
 def _is_remainder(finding: Finding) -> bool:

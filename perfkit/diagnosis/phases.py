@@ -1,7 +1,8 @@
 """Which part of a recording is judged, and what is outside of it?
 
 The verdict speaks of the loop where one is found, else of the whole recording without its pauses (`analysis.phases`).
-What is outside happens once: it is told in one sentence with its share.
+Of a program that does several kinds of work in turn, such as a prefill and then decoding, it speaks of the one that
+takes most of the time. What is outside is told in one sentence each with its share.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,16 +12,17 @@ import pandas as pd
 
 from perfkit import analysis
 from perfkit.analysis import completeness
-from perfkit.analysis.intervals import Window, cut
-from perfkit.diagnosis import recording
+from perfkit.analysis.intervals import Intervals, Window, cut, ends, intersect, union
+from perfkit.diagnosis import programs, recording
 from perfkit.diagnosis.finding import kept
-from perfkit.format import TIME, duration, number, unit
+from perfkit.format import TIME, duration, number, printable, unit
 from perfkit.selection import Selection
 
 JUDGED = ("loop", "whole")
 NOTABLE = 0.01  # share of the span from which on what is outside is told (convention)
 FEWEST_REPETITIONS = 2  # of a loop that is judged
 FEWEST = 20  # operations of a rank from which on a gap may be a pause (convention)
+LONGEST_NAME = 60  # characters of what other work runs
 TABULAR = 120_000_000_000  # ns, from which on `duration` gives minutes
 
 
@@ -58,13 +60,38 @@ def judged(view: Selection) -> Judged:
     """Return what is judged of each rank; all of the window where it holds neither a loop nor a whole recording."""
     found = phases(view)
     windows: dict[int, tuple[Window, ...]] = {}
+    is_judged = _is_judged(found)
     for rank, mine in found.groupby("rank"):
-        rows = mine[mine["phase"].isin(JUDGED)]
+        rows = mine[is_judged[mine.index]]
         rows = rows if len(rows) else mine
         starts, lengths = rows["start_ns"].tolist(), rows["dur_ns"].tolist()
         pairs = zip(starts, lengths, strict=True)
         windows[int(str(rank))] = tuple((start, start + length) for start, length in pairs)
-    return Judged(windows, _outside(found))
+    return Judged(windows, f"{_outside(found)} {programs.sentence(view)}".strip())
+
+
+def _is_judged(found: pd.DataFrame) -> pd.Series:
+    """Tell which rows of PHASES are judged: the whole, or the work that takes most of the time of all ranks.
+
+    Checkpoints that recur are a part of the loop: they cost time for as long as the program runs.
+    """
+    is_main = _work(found) == _main(found)
+    is_saving = found["phase"].eq("pause") & found["name"].eq(analysis.phases.CHECKPOINT)
+    recurs = is_saving & (is_saving.groupby(found["rank"]).transform("sum") > 1)
+    return recurs | (found["phase"].isin(JUDGED) & (found["phase"].ne("loop") | is_main))
+
+
+def _work(found: pd.DataFrame) -> pd.Series:
+    """Return what each row of PHASES does: "" in the loop, the longest kernel where other kernels run."""
+    is_other = found["kind"].eq(analysis.phases.OTHER).fillna(False).astype(bool)
+    return found["name"].astype(object).where(is_other, "")
+
+
+def _main(found: pd.DataFrame) -> str:
+    """Return the `_work` that takes most of the time of all ranks."""
+    loops = found[found["phase"] == "loop"]
+    lasted = loops["dur_ns"].groupby(_work(loops)).sum()
+    return str(lasted.idxmax()) if len(lasted) else ""
 
 
 def selection(view: Selection) -> Selection:
@@ -74,20 +101,24 @@ def selection(view: Selection) -> Selection:
     are judged whole, for one window means another time on each. So is a recording with a doubt that touches a tenth of
     it: what is lost may make a loop of what was none.
     """
-    return _loop(view) or view
+    mine = programs.own(view)
+    return _loop(mine) or mine
 
 
 @kept
 def _loop(view: Selection) -> Selection | None:
     """Return the loop of a selection; None where all of it is judged."""
-    if view.window is not None or view.outside is not None:
+    if view.outside is not None or _is_part(view):
         return None
     if recording.leading(view):
         return None
     found = phases(view)
-    loops = found[found["phase"] == "loop"]
+    repeating = found[found["phase"].eq("loop") & (_work(found) == "")]
+    repeated = repeating.groupby("rank")["repetitions"].sum()
+    loops = found[_is_judged(found) & found["phase"].ne("whole")]
     ranks = found["rank"].nunique()
-    repeated = loops.groupby("rank")["repetitions"].sum()
+    if loops["rank"].nunique() < ranks:
+        return None
     if len(repeated) < max(ranks, 1) or repeated.min() < FEWEST_REPETITIONS:
         return None
     if ranks > 1 and not view.run.is_on_one_clock:
@@ -101,57 +132,90 @@ def _loop(view: Selection) -> Selection | None:
     return Selection(view.run, view.ranks, view.gpus, window, view.pattern, view.families, outside, traced)
 
 
+def _is_part(view: Selection) -> bool:
+    """Tell whether a window leaves out some operation: one that leaves out none chooses nothing."""
+    if view.window is None:
+        return False
+    low, high = view.window
+    operations = pd.concat([table[["start_ns", "dur_ns"]] for table in (view.all_kernels, view.copies)])
+    start, end = ends(operations)
+    return bool((start < low).any() or (end > high).any())
+
+
+def recorded(view: Selection) -> Selection:
+    """Return the recording of which a selection is the judged loop, or the selection itself if it is none."""
+    if not view.outside:
+        return view
+    return Selection(view.run, view.ranks, view.gpus, None, view.pattern, view.families)
+
+
+def paused(view: Selection) -> pd.DataFrame:
+    """Return the rows of PHASES of a recording that are pauses which are not judged, the longest first."""
+    found = phases(recorded(view))
+    once = found[found["phase"].eq("pause") & ~_is_judged(found)]
+    return once.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
+
+
 def whole(view: Selection) -> Selection:
     """Return the same selection, of which all is judged: start-up, pauses and the end count too."""
     return Selection(view.run, view.ranks, view.gpus, view.window, view.pattern, view.families, "")
 
 
 def _is_nearly_all(found: pd.DataFrame, window: Window) -> bool:
-    """Tell whether a window leaves out less than a hundredth of each rank's time: then nothing is cut.
-
-    A window cuts steps of the CPU, which begin before their first kernel.
-    """
+    """Tell whether a window leaves out less than a hundredth of each rank's time without pauses: nothing, then."""
+    active = found[found["phase"] != "pause"].groupby("rank")["dur_ns"].sum()
     end = found["start_ns"] + found["dur_ns"]
     outside = (window[0] - found["start_ns"].groupby(found["rank"]).min()).clip(lower=0)
     outside += (end.groupby(found["rank"]).max() - window[1]).clip(lower=0)
-    return bool((outside < NOTABLE * found.groupby("rank")["dur_ns"].sum()).all())
+    return bool((outside < NOTABLE * active).all())
 
 
 @kept
 def pauses(view: Selection) -> pd.DataFrame:
     """Return the stretches of each GPU (rank, gpu, start_ns, dur_ns) that are a pause, which is not judged.
 
-    Of a rank with fewer than FEWEST operations nobody knows which gap is usual. Checkpoints that repeat within a loop
-    are judged: they cost time for as long as the program runs.
+    Of a rank with fewer than FEWEST operations nobody knows which gap is usual.
     """
     if view.outside == "":
         return completeness.STRETCHES.empty()
     found = phases(view)
     operations = pd.concat([table[["rank", "gpu"]] for table in (view.all_kernels, view.copies)])
     counts = operations.groupby("rank").size()
-    found = found[found["rank"].map(counts) >= FEWEST]
-    once = found[(found["phase"] == "pause") & (found["name"] != analysis.phases.CHECKPOINT)]
+    once = found[found["phase"].eq("pause") & ~_is_judged(found) & (found["rank"].map(counts) >= FEWEST)]
     devices = operations.drop_duplicates()
     return devices.merge(once[["rank", "start_ns", "dur_ns"]], on="rank")
+
+
+@kept
+def stops(view: Selection) -> Intervals:
+    """Return when all ranks pause at once: the judged part is as long as if its clock stood still then."""
+    once = pauses(view)
+    common: Intervals | None = None
+    for rank in phases(view)["rank"].unique():
+        mine = union(*ends(once[once["rank"] == rank]))
+        common = mine if common is None else intersect(common, mine)
+    return union(*ends(once)) if common is None else common
 
 
 def _outside(found: pd.DataFrame) -> str:
     """Say what is outside on the rank where that takes the largest share of the span."""
     if found.empty or not found["phase"].isin(JUDGED).any():
         return ""
-    is_outside = ~found["phase"].isin(JUDGED)
+    is_outside = ~_is_judged(found)
     lost = found["dur_ns"].where(is_outside, 0).groupby(found["rank"]).sum()
     share = lost / found.groupby("rank")["dur_ns"].sum()
     rank = share.idxmax()
-    text = " ".join(_sentences(found[found["rank"] == rank]))
+    mine = found[found["rank"] == rank]
+    is_outside = is_outside[mine.index]
+    text = " ".join([*_sentences(mine, is_outside), *_other_work(mine, is_outside)])
     return f"On rank {rank}: {text}" if text and len(share) > 1 else text
 
 
-def _sentences(mine: pd.DataFrame) -> Iterator[str]:
+def _sentences(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
     """Yield a sentence for each kind of time of a rank that happens once and takes a hundredth of the span."""
     span = int(mine["dur_ns"].sum())
     begin = mine[mine["phase"] == "start_up"]
-    pauses = mine[mine["phase"] == "pause"]
+    pauses = mine[is_outside & mine["phase"].eq("pause")]
     end = mine[mine["phase"] == "end"]
     if (lasted := int(begin["dur_ns"].sum())) >= NOTABLE * span:
         slow = begin["name"].dropna().astype(str).tolist()
@@ -163,11 +227,26 @@ def _sentences(mine: pd.DataFrame) -> Iterator[str]:
         length = duration(int(longest["dur_ns"]))
         saves = " to save state" if longest["name"] == analysis.phases.CHECKPOINT else ""
         if len(pauses) == 1:
-            yield f"The GPUs pause once{saves}, for {length} at {at}."
+            yield f"There is one pause{saves}, of {length} at {at}."
         else:
             yield f"The GPUs pause {len(pauses):,} times, for {_of(lasted, span)}; the longest takes {length} at {at}."
     if (lasted := int(end["dur_ns"].sum())) >= NOTABLE * span:
         yield f"What follows the last repetition takes {_of(lasted, span)}, once."
+
+
+def _other_work(mine: pd.DataFrame, is_outside: pd.Series) -> Iterator[str]:
+    """Yield a sentence for the other work of a rank, which is not judged, if it takes a hundredth of the span."""
+    others = mine[is_outside & mine["phase"].eq("loop")]
+    lasted = int(others["dur_ns"].sum())
+    span = int(mine["dur_ns"].sum())
+    if lasted < NOTABLE * span:
+        return
+    judged_from = mine.loc[~is_outside & mine["phase"].eq("loop"), "start_ns"].min()
+    place = "before" if others["start_ns"].iloc[0] < judged_from else "after"
+    longest = others.iloc[int(others["dur_ns"].to_numpy().argmax())]
+    what = f"other kernels take {_of(lasted, span)}"
+    name = printable(str(longest["name"]), LONGEST_NAME)
+    yield f"The program has several phases: {place} the one that is judged, {what} ({name})."
 
 
 def _of(part: int, whole: int) -> str:

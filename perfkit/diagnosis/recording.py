@@ -239,11 +239,14 @@ def _after_total_loss(view: Selection) -> str:
 
 
 def _lost_calls(view: Selection) -> Iterator[Doubt]:
-    """Yield that the calls of kernels are missing, where other kernels have theirs."""
+    """Yield that the calls of operations are missing, where others have theirs or the operations name them."""
     kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
     calls = of_ranks(view, "API_CALLS")
     total = len(kernels) + len(copies)
     without = len(completeness.without_call(kernels, copies, calls))
+    if calls.empty:
+        named = pd.concat([kernels["correlation"], copies["correlation"]])
+        without = int((named >= 0).sum())
     if without and without >= TOLD * total:
         yield Doubt(
             Kind.LOST,
@@ -258,11 +261,12 @@ def _lost_calls(view: Selection) -> Iterator[Doubt]:
 
 def _empty_steps(view: Selection) -> Iterator[Doubt]:
     """Yield that steps lack the work on the GPU which steps of their kind have."""
-    found = steps.detect(of_ranks(view, "RANGES"), of_ranks(view, "KERNELS").iloc[:0])
+    kernels, copies, calls = (of_ranks(view, name) for name in ("KERNELS", "COPIES", "API_CALLS"))
+    marked = steps.of_program(of_ranks(view, "RANGES"), kernels, calls)
+    found = steps.detect(marked, kernels.iloc[:0])
     if found.empty:
         return
-    kernels, copies = of_ranks(view, "KERNELS"), of_ranks(view, "COPIES")
-    empty = completeness.empty_steps(found, kernels, copies, of_ranks(view, "API_CALLS"), of_ranks(view, "OPS"))
+    empty = completeness.empty_steps(found, kernels, copies, calls, of_ranks(view, "OPS"))
     inside, share = touched(view, completeness.on_all_gpus(empty, spans(view)))
     if empty.empty or is_elsewhere(view, inside):
         return
@@ -371,7 +375,7 @@ def _elsewhere(view: Selection) -> Iterator[Doubt]:
         total = count + len(view.samples)
         yield Doubt(
             Kind.ELSEWHERE,
-            f"{count:,} of {total:,} readings lie before or after the timeline",
+            f"{count:,} of {total:,} readings lie outside the timeline",
             count,
             total,
             "readings",

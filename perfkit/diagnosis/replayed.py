@@ -21,19 +21,21 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import steps, whatif
-from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, where
+from perfkit.analysis.causes import is_kernel_launch, on_one_axis, started_by, stopped, where
 from perfkit.analysis.grouping import speedup_bounds
-from perfkit.analysis.intervals import Window
+from perfkit.analysis.intervals import Window, ends
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change as Replayed
 from perfkit.analysis.whatif.replay import Stretch
-from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
+from perfkit.diagnosis.finding import ONCE, SEVERITIES, Figure, Finding, Gain, Objection, explained, kept, severity
 from perfkit.diagnosis.framework import synchronisations
+from perfkit.diagnosis.phases import stops
+from perfkit.diagnosis.programs import own
 from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
-from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, of_steps
+from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, named_work, of_steps
 from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable
@@ -313,7 +315,7 @@ def shortened(view: Selection, *, changes: tuple[Replayed, ...], promised: int =
     keys = ["rank", "gpu", "end_ns"]
     saved = whatif.saved(run, changes, view=promised).rename(columns={"start_ns": "end_ns"})
     at_end = saved.groupby(keys, as_index=False)["idle_ns"].sum()
-    ended = gaps[["rank", "gpu"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
+    ended = gaps[["rank", "gpu"]].assign(end_ns=stopped(stops(_whole(view)), ends(gaps)[1]))
     by_gap = ended.merge(at_end, how="left", on=keys)["idle_ns"].fillna(0).to_numpy()
     length = gaps["dur_ns"].to_numpy()
     part = np.minimum(by_gap, length) / length
@@ -354,13 +356,13 @@ def _factors(view: Selection, told: Replay) -> tuple[float, float, float]:
 
 
 def _whole(view: Selection) -> Selection:
-    """Return all GPUs of the ranks, without the choice of kernels: their host works for all of them."""
+    """Return all GPUs of the program, without the choice of kernels: its host works for all of them."""
     return _widened(view) if view.gpus or view.filtered else view
 
 
 @kept
 def _widened(view: Selection) -> Selection:
-    return Selection(view.run, view.ranks, (), view.window, "")
+    return own(Selection(view.run, view.ranks, (), view.window, ""))
 
 
 @kept
@@ -400,13 +402,27 @@ def _prepared(whole: Selection) -> Prepared | str:
     if isinstance(part, PerfkitError):
         return f"perfkit did not simulate the run: more than {MOST_KERNELS:,} kernels; {part}"
     window = part.window if part else whole.window or _launched(whole)
-    tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
+    tables = whole.all_kernels, whole.copies, whole.api_calls, named_work(whole)
     kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
     api_calls = loaded_before(loading(whole), kernels, api_calls)
+    kernels, copies = _without_pauses(whole, kernels), _without_pauses(whole, copies)
+    api_calls, ranges = _without_pauses(whole, api_calls), _without_pauses(whole, ranges)
+    if window:
+        first, last = stopped(stops(whole), np.array(window)).tolist()
+        window = first, last
     try:
         return whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:
         return _refused(e)
+
+
+def _without_pauses(whole: Selection, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table on a clock that stands still while all ranks pause: pauses are not judged."""
+    paused = stops(whole)
+    if not len(paused.start):
+        return table
+    start, end = (stopped(paused, times) for times in ends(table))
+    return table.assign(start_ns=start, dur_ns=end - start)
 
 
 def _launched(whole: Selection) -> Window | None:
@@ -430,7 +446,9 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     With `view` the bound (`analysis.grouping.speedup_bounds`) is narrowed by one replay with all changes.
     """
     found = list(findings)
-    found = [f for f in found if f.gain.high > 1]  # what the load of a server sets can not be removed
+    found = [
+        f for f in found if f.gain.high > 1 and f.gain.whole != ONCE
+    ]  # what the load of a server sets can not be removed
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None

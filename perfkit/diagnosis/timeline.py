@@ -24,7 +24,7 @@ from perfkit.analysis import (
     timeline,
 )
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
-from perfkit.analysis.intervals import cut
+from perfkit.analysis.intervals import cut, ends
 from perfkit.diagnosis import phases, recording
 from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure, kept
@@ -32,6 +32,7 @@ from perfkit.diagnosis.words import words
 from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
 from perfkit.selection import Selection, covers
+from perfkit.tables import RANGES
 
 PARTS = words("parts")
 IDLE_NAMES = words("idle")
@@ -189,6 +190,7 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
 
     The GPU's step where the CPU runs ahead.
     """
+    steady = steady.assign(dur_ns=_without_pauses(view, steady, steady["dur_ns"]))
     phase = steps.last_phase(steady)
     median = float(phase["dur_ns"].median())
     definition = "median duration of the steady steps"
@@ -205,14 +207,24 @@ def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
         )
     if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
         found = detected(view)
-        of_gpu = steps.on_gpu(found, view.all_kernels, view.api_calls)[
-            found["start_ns"].isin(phase["start_ns"])
-        ]
+        lasted = steps.on_gpu(found, view.all_kernels, view.api_calls)
+        of_gpu = _without_pauses(view, found, lasted)[found["start_ns"].isin(phase["start_ns"])]
         if of_gpu.notna().mean() >= HALF and of_gpu.median() > AHEAD * median:
             definition += ", on the GPU from the first kernel of a step to the first of the next; "
             definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
             median = float(of_gpu.median())
     return median, "ns", definition
+
+
+def _without_pauses(view: Selection, found: pd.DataFrame, lasted: pd.Series) -> pd.Series:
+    """Return how long steps last (`lasted`, ns) without the pauses that happen once and lie in them."""
+    once = phases.pauses(view).drop_duplicates(["rank", "start_ns"])
+    start, end = ends(found)
+    rest = lasted.copy()
+    for rank, first, dur in once[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None):
+        meets = (found["rank"] == rank).to_numpy() & (start < first + dur) & (end > first)
+        rest -= dur * (meets & (rest >= dur))
+    return rest
 
 
 def named(place: pd.Series, among: pd.DataFrame) -> str:
@@ -511,10 +523,25 @@ def idle_gaps(view: Selection) -> pd.DataFrame | None:
 def every_gap(view: Selection) -> pd.DataFrame:
     """Return `gaps.idle_gaps` of a selection; what is left out is no gap."""
     operations = (view.all_kernels, view.copies, view.api_calls)
+    ranges = named_work(view)
     found = gaps.idle_gaps(
-        *operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls
+        *operations, window=view.measured, ranges=ranges, os_calls=view.os_calls
     )
     return completeness.cut_gaps(found, left_out(view))
+
+
+@kept
+def named_work(view: Selection) -> pd.DataFrame:
+    """Return RANGES with the Python functions that load data, where no range says when that happens."""
+    loads = analysis_causes.DATA_LOADING.search
+    if view.framework is not view or analysis_causes.where(view.ranges["name"], loads).any():
+        return view.ranges
+    loaders = view.python_calls[analysis_causes.where(view.python_calls["name"], loads)]
+    if loaders.empty:
+        return view.ranges
+    columns = ["rank", "process", "thread", "start_ns", "dur_ns", "name", "depth"]
+    named_by_stacks = loaders[columns].assign(domain="", kind="push_pop")
+    return RANGES.make(pd.concat([view.ranges, named_by_stacks]).astype({"name": object}))
 
 
 @kept

@@ -140,3 +140,21 @@ def test_names_that_save_and_write() -> None:
     calls = "open64 fopen write fwrite fsync fflush fclose read fread poll munmap ioctl pwrite64 pthread_cond_wait"
     writing = ["write", "fwrite", "fsync", "fflush", "fclose", "pwrite64"]
     assert writing == [name for name in calls.split() if WRITING.match(name)]
+
+
+def test_state_saved_after_the_last_kernel_is_a_checkpoint_as_far_as_the_gpu_works() -> None:
+    """A copy of 20 ms ends the work of the rank, and a range around it says that state is saved."""
+    tables, _ = program()
+    begun = STEPS * STEP + len(AFTER) * PAUSE
+    copied = {"start_ns": begun, "dur_ns": 20 * MS, "direction": "D2H", "bytes": 64 * MB}
+    moved = pd.concat([tables["copies"], copies(copied)], ignore_index=True)
+    rows = named("save_checkpoint", [(begun - 12 * MS, 90 * MS)], tables)
+    last = found({**tables, "copies": moved, "ranges": rows}).tail(1)
+    assert [(begun - 2 * MS, 22 * MS, "range")] == tuples(last, "start_ns", "dur_ns", "witness")
+
+
+def test_a_copy_at_the_end_alone_is_no_checkpoint() -> None:
+    tables, _ = program(saved=0)
+    copied = {"start_ns": STEPS * STEP + len(AFTER) * PAUSE, "dur_ns": 20 * MS, "direction": "D2H", "bytes": 64 * MB}
+    moved = pd.concat([tables["copies"], copies(copied)], ignore_index=True)
+    assert found({**tables, "copies": moved}).empty

@@ -131,6 +131,29 @@ def test_a_pause_in_the_loop_is_told_apart() -> None:
     ]
 
 
+def test_what_outlasts_all_the_rest_is_a_pause_beside_other_gaps() -> None:
+    """Two gaps of 6 ms are as long as the work; ten minutes are a pause even among two repetitions."""
+    marked = ranges(
+        {"start_ns": 0, "dur_ns": 20 * MS, "name": "step", "kind": "step"},
+        {"start_ns": 20 * MS, "dur_ns": MINUTES + 20 * MS, "name": "step", "kind": "step"},
+    )
+    found = of(kernels=kernels(*loop([0, 9, 20]), *loop([MINUTES // MS + 29])), ranges=marked)
+    pauses = found[found["phase"] == "pause"]
+    assert [(23 * MS, MINUTES + 6 * MS)] == told(pauses, "start_ns", "dur_ns")
+
+
+def test_a_slow_first_step_counts_with_the_time_before_its_first_operation() -> None:
+    """The first step lasts 16 ms and its kernels 3, as long as the later steps."""
+    begun = [0, 16, 20, 24, 28, 32, 36]
+    lasting = [16, *[4] * 6]
+    marked = [
+        {"start_ns": at * MS, "dur_ns": dur * MS, "name": "step", "kind": "step"}
+        for at, dur in zip(begun, lasting, strict=True)
+    ]
+    found = of(kernels=kernels(*loop([13, *begun[1:]])), ranges=ranges(*marked))
+    assert [("start_up", 1), ("loop", 6)] == told(found, "phase", "repetitions")
+
+
 def test_a_gap_in_each_repetition_is_no_pause() -> None:
     found = of(kernels=kernels(*loop(list(range(0, 500, 50)))))
     assert told(found, "phase", "repetitions") == [("loop", 10)]

@@ -320,3 +320,28 @@ def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
     assert [2] * 12 == phase([9] * 12 + [4] * 12 + [2] * 12)
     for one in ([9, 4] * 20, [5, 6, 7] * 10, [90] + [4] * 30, [4] * 30 + [90], [9, 4]):
         assert one == phase(one)
+
+
+def test_a_pause_of_minutes_within_a_step_leaves_the_slow_first_steps_slow() -> None:
+    lasting = [40, 40, 10, 10 + 10**6, 10, 10, 10, 10]
+    begin = np.r_[0, np.cumsum(lasting)]
+    spans = ranges(*(span(at, dur, f"Step {i}") for i, (at, dur) in enumerate(zip(begin, lasting, strict=False))))
+    work = [span(at + 1, 8, f"kernel {i}") for i, at in enumerate(begin[:-1].tolist())]
+    found = detect(spans, kernels(*work))
+    assert [False, False, *[True] * 6] == found["steady"].tolist()
+
+
+def test_ranges_of_a_process_that_launches_nothing_are_no_steps() -> None:
+    polls = ranges(*every(50, 10, "poll", 40, process=9))
+    launches = api_calls(*every(370, 5, "cudaLaunchKernel", 4))
+    found = detect(polls, kernels(*training(4)), api_calls=launches)
+    assert {"kernel sequence"} == set(found["how"])
+
+
+def test_a_window_holds_the_steps_whose_kernels_lie_in_it() -> None:
+    """The CPU runs 300 ns ahead: its steps 1 and 2 launch what runs from 400 to 600."""
+    spans = ranges(*every(100, 90, "Step {}", 4))
+    called = api_calls(*(span(100 * i + 5, 5, "cudaLaunchKernel", correlation=i) for i in range(4)))
+    work = kernels(*(span(100 * i + 300, 80, "gemm", correlation=i) for i in range(4)))
+    found = detect(spans, work, window=(400, 600), api_calls=called)
+    assert [1, 2] == found["step"].tolist()

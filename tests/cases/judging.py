@@ -8,6 +8,7 @@ from typing import Any
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis import recording
 from perfkit.diagnosis.finding import Figure, Finding, Refusal
 from perfkit.diagnosis.headline import headline, leading
 from perfkit.diagnosis.tiles import Tile
@@ -88,6 +89,6 @@ def judged(
         (*first, *others),
         figures,
         tuple(refusals),
-        tuple(run.notes),
+        recording.notes(view),
         truth,
     )

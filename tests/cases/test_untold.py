@@ -213,7 +213,6 @@ CASES = (
             Fact(
                 "one longest gap is told",
                 told("one pause", "longest gap", "one gap"),
-                wrong_today="The RTX 5070 Ti Laptop GPU was idle 99.9 % of the time because the CPU ran",
             ),
         ),
     ),

@@ -1,10 +1,11 @@
 """What is judged, and the sentence about what is outside: small runs with known times."""
 
-from diagnosis.traces import MS, view
-from frames import copies, kernels
+import pandas as pd
+from diagnosis.traces import MS, told, view
+from frames import copies, kernels, ranges
 
 import perfkit
-from perfkit.diagnosis.phases import judged, phases
+from perfkit.diagnosis.phases import judged, phases, selection, stops
 
 
 def looped(*, pause: int = 0, start_up: int = 0) -> perfkit.Selection:
@@ -28,7 +29,7 @@ def test_start_up_is_outside() -> None:
 def test_a_pause_parts_what_is_judged() -> None:
     found = judged(looped(pause=1000))
     assert found.windows == {0: ((0, 19 * MS), (1020 * MS, 1039 * MS))}
-    assert found.outside == "The GPUs pause once, for 1.00 s at 19.0 ms."
+    assert found.outside == "There is one pause, of 1.00 s at 19.0 ms."
 
 
 def test_a_window_in_the_start_up_is_judged_itself() -> None:
@@ -40,3 +41,55 @@ def test_a_window_cuts_the_phases_and_their_busy_time() -> None:
     chosen = perfkit.select(looped(start_up=41).run, window=[40 * MS, 45 * MS])
     rows = phases(chosen)[["phase", "start_ns", "dur_ns", "busy_ns"]]
     assert rows.to_numpy().tolist() == [["start_up", 40 * MS, MS, 0], ["loop", 41 * MS, 4 * MS, 3 * MS]]
+
+
+def two_phases(prefill_ms: int) -> perfkit.Selection:
+    """Work of one kind for a time, then ten repetitions of three other kernels, 1 ms each, every 4 ms."""
+    first = [{"start_ns": at * MS, "dur_ns": MS, "name": f"prefill {at % 2}"} for at in range(prefill_ms)]
+    begun = [prefill_ms + 4 * n for n in range(10)]
+    rows = [{"start_ns": (at + n) * MS, "dur_ns": MS, "name": "abc"[n]} for at in begun for n in range(3)]
+    steps = [{"start_ns": at * MS, "dur_ns": 4 * MS, "name": "step", "kind": "step"} for at in begun]
+    return perfkit.select(view(kernels=kernels(*first, *rows), ranges=ranges(*steps)).run)
+
+
+def test_of_two_phases_the_longer_one_is_judged() -> None:
+    chosen = selection(two_phases(20))
+    assert chosen.window == (20 * MS, 59 * MS)
+
+
+def test_the_phase_that_is_not_judged_is_told() -> None:
+    outside = judged(two_phases(20)).outside
+    assert "other kernels take 20.0 of 59.0 ms (prefill" in outside
+
+
+def test_a_phase_before_the_loop_is_judged_if_it_takes_most_of_the_time() -> None:
+    assert selection(two_phases(80)).window == (0, 80 * MS)
+
+
+def test_a_window_around_all_operations_chooses_nothing() -> None:
+    chosen = perfkit.select(looped(start_up=41).run, window=[0, 80 * MS])
+    assert selection(chosen).window == (41 * MS, 80 * MS)
+
+
+def test_the_share_of_start_up_does_not_count_a_pause() -> None:
+    """Start-up takes 41 of 80 ms, beside a pause of ten minutes."""
+    assert selection(perfkit.select(looped(start_up=41, pause=600_000).run)).window is not None
+
+
+def test_what_pauses_cost_is_their_length() -> None:
+    """A pause of 1 s in 1,039 ms: the rest takes 38 ms."""
+    gain = told(looped(pause=1000))["pauses"].gain
+    assert abs(gain.high - 1039 / 38) < 0.01 * gain.high
+
+
+def test_the_clock_of_a_replay_stands_still_in_a_pause() -> None:
+    found = stops(perfkit.select(looped(pause=1000).run))
+    assert (found.start.tolist(), found.end.tolist()) == ([19 * MS], [1020 * MS])
+
+
+def test_ranks_pause_where_all_of_them_pause() -> None:
+    one = looped(pause=1000).run
+    later = one.kernels.assign(rank=1, start_ns=one.kernels["start_ns"] + 3 * MS).astype({"rank": "int32"})
+    both = pd.concat([one.kernels, later], ignore_index=True)
+    found = stops(perfkit.select(view(kernels=both).run))
+    assert (found.start.tolist(), found.end.tolist()) == ([22 * MS], [1020 * MS])

@@ -276,7 +276,7 @@ def logged(*at_ms: int) -> perfkit.Selection:
 def test_readings_outside_the_timeline_do_not_count() -> None:
     chosen = logged(10, 50, 400, 500, 900)
     assert [10 * MS, 50 * MS] == chosen.samples["time_ns"].tolist()
-    assert "3 of 5 readings lie before or after the timeline" == doubt(chosen, Kind.ELSEWHERE).seen
+    assert "3 of 5 readings lie outside the timeline" == doubt(chosen, Kind.ELSEWHERE).seen
 
 
 def test_readings_inside_the_timeline_raise_no_doubt() -> None:
@@ -319,3 +319,14 @@ def test_the_table_has_a_row_a_doubt(load: Load) -> None:
 def test_notes_hold_the_text_of_each_doubt(load: Load) -> None:
     chosen = load(REPORTS.format("first_kernels_dropped"))
     assert any("20 of 50 launches have no kernel" in note for note in recording.notes(chosen))
+
+
+def test_operations_that_name_their_calls_miss_them_in_a_recording_without_calls() -> None:
+    rows = [{"start_ns": 10 * n, "dur_ns": 5, "correlation": n} for n in range(4)]
+    found = doubt(view(kernels=kernels(*rows)), Kind.LOST)
+    assert "4 of 4 operations of the GPU have no call that launched them" == found.seen
+
+
+def test_operations_that_name_no_call_miss_none() -> None:
+    rows = [{"start_ns": 10 * n, "dur_ns": 5} for n in range(4)]
+    assert [] == recording.doubts(view(kernels=kernels(*rows)))

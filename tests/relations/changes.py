@@ -20,6 +20,8 @@ from relations.recordings import (
 
 LOST = 0.4  # of the kernels, in a cut
 PAUSE_NS = 600 * 10**9  # ten minutes
+SHORT = 0.05  # of the time: a gap that no finding tells of
+MIDDLE = (0.25, 0.75)  # of the time: where the pause comes
 EARLY = 0.1  # of the operations: what comes before them is start-up
 LATER_NS = 1_000_000_007  # by which all times move
 DAY_NS = 86_400 * 10**9
@@ -98,20 +100,53 @@ def without_second_half(recording: Recording) -> Recording:
 
 
 def longer_start_up(recording: Recording) -> Recording:
-    """Return the recording with as much time as it has after the first operation at which the GPU has no more to do."""
+    """Return the recording with as much time as it has after the first operation at which the GPU has no more to do.
+
+    What lies within the only step that the profiler marked is a part of it, and no start-up.
+    """
     spans = busy(recording)
     work = operations(recording)
-    at = quiet(recording)[0]
+    at = unwaited(recording)[0]
     if (work["start_ns"] < at).sum() > max(EARLY * len(work), 1):
         raise DoesNotApply("the GPU always has work in the first tenth of the operations")
+    marked = recording.table("RANGES")
+    marked = marked[marked["kind"] == "step"]
+    if len(marked) == 1 and starts(marked)[0] < at < stops(marked)[0]:
+        raise DoesNotApply("one step")
     return inserted(recording, np.array([at]), np.array([spans[-1][1] - spans[0][0]]))
 
 
+def unwaited(recording: Recording) -> list[int]:
+    """Return the quiet times at which no call waits for the GPU: it would go on to wait for nothing."""
+    calls = recording.table("API_CALLS")
+    waits = calls[calls["name"].astype(str).str.contains("Synchronize")]
+    times = [time for time in quiet(recording) if not _is_inside(waits, time)]
+    if not times:
+        raise DoesNotApply("the CPU waits for the GPU all the time")
+    return times
+
+
+def _is_inside(calls: pd.DataFrame, time: int) -> bool:
+    return bool(((starts(calls) < time) & (stops(calls) > time)).any())
+
+
 def long_pause(recording: Recording) -> Recording:
-    """Return the recording with ten minutes between two operations, where the GPU has no work nearest to the middle."""
+    """Return the recording with ten minutes between two operations, in the shortest gap of the middle half.
+
+    The pause takes its gap with it, so that the gap must be none that a finding tells of.
+    """
     spans = busy(recording)
-    middle = (spans[0][0] + spans[-1][1]) / 2
-    at = min(quiet(recording), key=lambda time: abs(time - middle))
+    length = spans[-1][1] - spans[0][0]
+    low, high = (spans[0][0] + int(share * length) for share in MIDDLE)
+    inside = [time for time in quiet(recording) if low <= time < high]
+    ends = np.array([end for _, end in spans])
+
+    def lasted(time: int) -> int:
+        return time - int(ends[ends <= time].max(initial=0))
+
+    at = min(inside or quiet(recording), key=lasted)
+    if lasted(at) > SHORT * length:
+        raise DoesNotApply("all gaps are long")
     return inserted(recording, np.array([at]), np.array([PAUSE_NS]))
 
 
@@ -136,9 +171,8 @@ def idle_tail(recording: Recording) -> Recording:
 def loop_twice(recording: Recording) -> Recording:
     """Return the recording with its loop done once more, after it.
 
-    The loop is what happens from the first launch to the end of the last operation, with all that is
-    under way at one of its ends, and the profiler's own steps whole. What encloses it lasts longer;
-    what comes after it moves.
+    All that is under way at one of its ends is repeated whole, but not the profiler's own time. What
+    encloses the loop lasts longer; what comes after it moves.
     """
     since, until = loop(recording)
     period = until - since
@@ -154,14 +188,28 @@ def loop_twice(recording: Recording) -> Recording:
 
 
 def loop(recording: Recording) -> tuple[int, int]:
-    """Return when the loop begins and ends, as `loop_twice` repeats it."""
+    """Return when the loop begins and ends, as `loop_twice` repeats it.
+
+    It is the second half of the steps that the profiler marked, for the first ones may be slow; else what happens from
+    the launch of the first kernel to the end of the last one: copies before and after are no part of a loop.
+    """
     work = operations(recording)
-    since, until = int(work["launched_ns"].min()), int(stops(work).max())
-    steps = recording.table("RANGES")
-    steps = steps[(steps["kind"] == "step") & (starts(steps) < until) & (stops(steps) > since)]
-    since = int(starts(steps).min(initial=since))
-    until = int(stops(steps).max(initial=until))
+    kernels = recording.table("KERNELS")
+    if kernels.empty:
+        raise DoesNotApply("no kernels")
+    since = int(work.loc[work["start_ns"] >= starts(kernels).min(), "launched_ns"].min())
+    until = int(stops(kernels).max())
+    marked = recording.table("RANGES")
+    marked = marked[(marked["kind"] == "step") & (starts(marked) < until) & (stops(marked) > since)]
+    if len(marked):
+        until = max(until, int(stops(work).max()), int(stops(marked).max()))
+        since = min(_middle(of_rank) for _, of_rank in marked.groupby("rank"))
     return _whole(recording, since, until)
+
+
+def _middle(marked: pd.DataFrame) -> int:
+    """Return when the second half of steps begins."""
+    return int(np.sort(starts(marked))[len(marked) // 2])
 
 
 def _whole(recording: Recording, since: int, until: int) -> tuple[int, int]:
@@ -183,7 +231,7 @@ def _again(name: str, frame: pd.DataFrame, since: int, until: int, period: int) 
     if name in READ:
         inside = frame[frame["time_ns"].between(since, until, inclusive="left")]
         return inside.assign(time_ns=inside["time_ns"] + period)
-    if name not in STARTED:
+    if name not in STARTED or name == "OVERHEAD":
         return frame.iloc[:0]
     is_inside = (frame["start_ns"] >= since) & (frame["start_ns"] < until)
     is_inside &= frame["start_ns"] + frame["dur_ns"] <= until
@@ -210,13 +258,13 @@ def _other_numbers(ops: pd.DataFrame, by: int) -> dict[str, pd.Series]:
     return {"op": ops["op"] + by, "parent": ops["parent"].where(~is_inside, ops["parent"] + by)}
 
 
-def around_the_loop(recording: Recording) -> Recording:
-    """Return the recording through a window around its loop, as far as perfkit takes it for recorded."""
-    begin, end = loop(recording)
-    recorded = recording.origin.recorded
-    first = min([0, *(span.start_ns for span in recorded)])
-    last = max(span.end_ns for span in recorded)
-    return replace(recording, window=(max(begin, first), min(end, last)))
+def around_the_work(recording: Recording) -> Recording:
+    """Return the recording through a window from its first to its last operation.
+
+    A window from the first launch would hold the time until the GPU begins: that is another question.
+    """
+    spans = busy(recording)
+    return replace(recording, window=(spans[0][0], spans[-1][1]))
 
 
 def other_ranks(recording: Recording) -> Recording:

@@ -25,7 +25,7 @@ class Judgement:
     """The verdict, the rule of the leading finding and its confidence, all findings, figures and doubts.
 
     `shares` are the largest share of the time of each rule, None where a gain is not one of the
-    run's time. `doubts` are the rows that each kind of doubt is about.
+    run's time. `doubts` are the rows that each kind of doubt is about, `advice` the steps of the leading finding.
     """
 
     verdict: str
@@ -34,6 +34,7 @@ class Judgement:
     shares: dict[str, float | None]
     figures: dict[str, float]
     doubts: dict[str, int]
+    advice: tuple[str, ...] = ()
 
     @property
     def rules(self) -> set[str]:
@@ -58,6 +59,7 @@ def judged(recording: Recording) -> Judgement:
         shares,
         {id: figure.value for id, figure in figures.items()},
         doubts(view),
+        tuple(step for finding in first for steps in finding.advice.values() for step in steps),
     )
 
 

@@ -20,7 +20,7 @@ from relations.recordings import Recording
 
 Broken = Callable[[Judgement, Judgement], list[str]]
 # Findings on what is outside of the judged part: a longer start-up or a pause may add them.
-OUTSIDE = ("start_up", "warm_up", "idle_edge", "pause")
+OUTSIDE = ("start_up", "warm_up", "idle_edge", "pauses")
 # Findings that a computing GPU beside the others may add: they are about it.
 OF_THE_GPU = ("computation",)
 # Findings that more time in kernels can raise above their threshold.
@@ -33,6 +33,7 @@ OF_IDLENESS = ("synchronisation", "launch_overhead", "small_operators", "input",
 IDLE = "idle"
 BUSY = "kernel_busy_frac"
 MEMORY = "idle_memory"
+WITHOUT_A_GAP = 0.05  # of a step, its usual gap (convention)
 ROUNDING = 1e-6  # of a share that must not fall
 
 
@@ -56,13 +57,28 @@ def cut(before: Judgement, after: Judgement) -> list[str]:
     return broken
 
 
+def unnamed(before: Judgement, after: Judgement) -> list[str]:
+    """After the loss of all ranges: the same cause; or another with a doubt, or one that asks for ranges.
+
+    A program without ranges is recorded in the same way, so that nothing in the file can tell of the loss.
+    """
+    if after.first == before.first or new_doubts(before, after):
+        return cut(before, after)
+    broken = []
+    if after.confidence == "high":
+        broken.append(f"{named(before)} becomes {named(after)}")
+    if not any("range" in step for step in after.advice):
+        broken.append(f"{named(after)} advises no ranges")
+    return broken
+
+
 def outside(before: Judgement, after: Judgement) -> list[str]:
     """After more time outside of the loop: the same verdict and steps; only findings on the outside change.
 
-    The step that holds the pause may be left out, so that there is one step less.
+    The step that holds the pause loses the gap in which it lies, so that the median of a few steps may differ a little.
     """
     broken = other_verdict(before, after) + other_rules(before, after, OUTSIDE)
-    return broken + other_figures(before, after, PER_STEP, ALIKE)
+    return broken + other_figures(before, after, PER_STEP, WITHOUT_A_GAP)
 
 
 def repeated(before: Judgement, after: Judgement) -> list[str]:
@@ -142,14 +158,14 @@ RELATIONS = (
     Relation("cut_last_kernels", changes.without_kernels("last"), cut),
     Relation("cut_random_kernels", changes.without_kernels("random"), cut),
     Relation("cut_calls", changes.without_table("API_CALLS"), cut),
-    Relation("cut_ranges", changes.without_table("RANGES"), cut),
+    Relation("cut_ranges", changes.without_table("RANGES"), unnamed),
     Relation("cut_gpu", changes.without_gpu, cut),
     Relation("cut_second_half", changes.without_second_half, cut),
     Relation("outside_start_up", changes.longer_start_up, outside),
     Relation("outside_pause", changes.long_pause, outside),
     Relation("outside_tail", changes.idle_tail, outside),
     Relation("same_loop_twice", changes.loop_twice, repeated),
-    Relation("same_window", changes.around_the_loop, repeated),
+    Relation("same_window", changes.around_the_work, repeated),
     Relation("same_ranks", changes.other_ranks, same),
     Relation("same_gpus", changes.other_gpus, same),
     Relation("same_streams", changes.other_streams, same),

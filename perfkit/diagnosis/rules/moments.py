@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from perfkit.diagnosis.phases import paused
 from perfkit.diagnosis.rules.rule import Moment
 from perfkit.diagnosis.timeline import idle_gaps, idle_parts
 from perfkit.selection import Selection
@@ -18,6 +19,12 @@ def longest_gap(cause: str = "") -> Moment:
         return _longest(gaps, parts[cause] if cause in parts else gaps["dur_ns"])
 
     return moment
+
+
+def longest_pause(view: Selection) -> tuple[int, int] | None:
+    """Find the longest pause that is not judged."""
+    rows = paused(view)
+    return _longest(rows, rows["dur_ns"])
 
 
 def longest_copy(view: Selection) -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from perfkit.diagnosis.finding import Objection
 from perfkit.diagnosis.rules.advice import FOR_DATA_LOADING
 from perfkit.diagnosis.rules.changes import HIDDEN_LOADING
-from perfkit.diagnosis.rules.moments import longest_gap
+from perfkit.diagnosis.rules.moments import longest_gap, longest_pause
 from perfkit.diagnosis.rules.rule import Fact, Hides, Rule, later, now, soon, worth_a_look
 
 SHOW_CHECKPOINT = """\
@@ -141,6 +141,30 @@ STEP_LENGTHS = Rule(
         soon("Do what only some steps need in another thread, or less often"),
     ),
     next="Give the long and the short steps names (NVTX ranges), and compare their parts: {nsys}",
+)
+
+PAUSES = Rule(
+    name="pauses",
+    question="Does the program pause between its repetitions?",
+    needs=("KERNELS",),
+    evidence=("pause_frac",),
+    target="none",
+    threshold=(
+        "A gap is a pause if it alone is half of the idle time, longer pauses left out: 10 % of the "
+        "recording is worth a look (conventions)"
+    ),
+    advice=(
+        now("Find what the program does at these times, and whether it must do it there"),
+        now(
+            "Check the garbage collector of Python (gc.freeze, gc.disable) if pauses come again and "
+            "again",
+            when=Fact.PYTHON,
+        ),
+        soon("Do this work in another thread, or before the loop"),
+    ),
+    next="Mark what happens in the pause with an NVTX range, and record its call stacks: {nsys}",
+    reason="",
+    moment=longest_pause,
 )
 
 START_UP = Rule(

@@ -1,0 +1,97 @@
+"""What happens outside of the judged part, and what it costs: pauses, and a warm-up before the loop.
+
+A single pause is no habit of the program: it leads no findings. Several pauses of a loop come again for as long as the
+program runs, such as when Python collects its garbage, and count as any other cause. What a pause costs is known: its
+length. A warm-up makes no step faster; it leads where else only the GPU's work is left to tell.
+"""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from perfkit.diagnosis import phases, timeline
+from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
+from perfkit.diagnosis.rules.rule import tell
+from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
+from perfkit.format import duration, percent
+from perfkit.selection import Selection
+
+NOTABLE = 0.1  # of the recording: a pause or a warm-up that is told (convention)
+SEVERAL = 2  # pauses that come again; slow first repetitions that are a warm-up
+SHOWN = 3  # places of pauses in a sentence
+SOURCE = "KERNELS, COPIES; phases.phases"
+
+
+def findings(view: Selection) -> Iterator[Finding]:
+    """Yield the pauses, and the warm-up before a loop, where they take a tenth of the recording or more."""
+    yield from _pauses(view)
+    if view.outside:
+        yield from _warm_up(view)
+
+
+def _pauses(view: Selection) -> Iterator[Finding]:
+    rows = phases.paused(view)
+    if rows.empty or timeline.start_up_only(view):
+        return
+    rank = rows["rank"].iloc[0]
+    mine = rows[rows["rank"] == rank]
+    every = phases.phases(phases.recorded(view))
+    share = float(mine["dur_ns"].sum() / every.loc[every["rank"] == rank, "dur_ns"].sum())
+    if share < NOTABLE:
+        return
+    several = len(mine) >= SEVERAL
+    definition = "share of the recording: gaps that are no part of each repetition"
+    figure = Figure("pause_frac", "Pauses", share, "1", definition, SOURCE)
+    whole = Gain.whole if several else ONCE
+    factor = 1 / max(1 - share, 1e-9)
+    reason = "a pause costs its length: the rest takes as long without it"
+    gain = Gain(factor, factor, reason, share, whole)
+    times = f"{len(mine):,} times" if several else "once"
+    title = f"The GPUs pause {times}, for {percent(share)} of the recording"
+    text = f"{_listed(mine)} {_cause(view, mine)}".strip()
+    place = f"at {duration(int(mine['start_ns'].iloc[0]))}"
+    yield tell(PAUSES, title, severity(share), text, (figure,), gain, place=place)
+
+
+def _listed(mine: pd.DataFrame) -> str:
+    shown = mine.head(SHOWN)
+    starts, lengths = shown["start_ns"].tolist(), shown["dur_ns"].tolist()
+    told = [f"{duration(dur)} at {duration(start)}" for start, dur in zip(starts, lengths, strict=True)]
+    more = len(mine) - len(shown)
+    return f"{'The longest last' if len(mine) > 1 else 'It lasts'} {', '.join(told)}{' and others' if more else ''}."
+
+
+def _cause(view: Selection, mine: pd.DataFrame) -> str:
+    """Say why the GPU is idle in the longest pause, and who owns most of it, as far as the recording tells."""
+    first = int(mine["start_ns"].iloc[0])
+    last = first + int(mine["dur_ns"].iloc[0])
+    unjudged = phases.whole(phases.recorded(view))
+    if timeline.idle_gaps(unjudged) is None:
+        return ""
+    owned = timeline.owned(unjudged)
+    of_rank = owned["rank"] == mine["rank"].iloc[0]
+    inside = owned[of_rank & (owned["start_ns"] >= first) & (owned["start_ns"] < last)]
+    if inside.empty:
+        return ""
+    lasted = inside.groupby(["cause", "owner"], observed=True, dropna=False)["dur_ns"].sum()
+    cause, owner = lasted.index[int(lasted.to_numpy().argmax())]
+    reason = timeline.IDLE_NAMES.get(str(cause), str(cause).replace("_", " "))
+    return f"In the longest the GPU is idle for this reason: {reason}{'' if pd.isna(owner) else f' ({owner})'}."
+
+
+def _warm_up(view: Selection) -> Iterator[Finding]:
+    """Yield that the first repetitions are slow, of the rank where that takes longest."""
+    every = phases.phases(phases.recorded(view))
+    rows = every[every["phase"].eq("start_up") & (every["repetitions"].fillna(0) >= SEVERAL)]
+    if rows.empty:
+        return
+    row = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+    share = float(row["dur_ns"] / every.loc[every["rank"] == row["rank"], "dur_ns"].sum())
+    if share < NOTABLE:
+        return
+    count = int(row["repetitions"])
+    definition = "share of the recording: time before the first repetition that takes as long as the later ones"
+    figure = Figure("warm_up_frac", "Warm-up before the loop", share, "1", definition, SOURCE)
+    text = f"The first {count:,} repetitions are slower than the later ones. They are left out of all other figures."
+    gain = Gain(1.0, 1.0, "warm-up happens once: leaving it out corrects the figures, but makes no program faster")
+    yield tell(WARM_UP, f"Warm-up takes {figure.text} of the recording", "medium", text, (figure,), gain)
