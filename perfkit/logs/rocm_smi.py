@@ -17,8 +17,8 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.logs.text import line_of, writable
-from perfkit.profile import Missing, Profile
+from perfkit.logs.text import Asked, line_of, unanswered, writable
+from perfkit.profile import Profile
 from perfkit.readers.text import capture_table, content, csv_rows, devices_table, head
 
 VERSION = 2
@@ -39,12 +39,12 @@ NUMBER = re.compile(r"\(?(-?\d{1,18}(?:\.\d{1,15})?)(?:Mhz\))?", re.ASCII)
 NO_TIMES = "no times: documents are taken to be 1 s apart, the wall clock is not known"
 RECORD = "rocm-smi -a --json"
 AGAIN = f"Run `{RECORD}` again"
-ASKED = {
-    "gpu_busy_frac": "How busy was each GPU?",
-    "power_w": "How much power did each GPU draw?",
-    "power_limit_w": "Which power limit did each GPU have?",
-    "memory_used_bytes": "How much GPU memory was in use?",
-}
+ASKED = (
+    Asked(("gpu_busy_frac",), "How busy was each GPU?", RECORD),
+    Asked(("power_w",), "How much power did each GPU draw?", RECORD),
+    Asked(("power_limit_w",), "Which power limit did each GPU have?", RECORD),
+    Asked(("memory_used_bytes",), "How much GPU memory was in use?", RECORD),
+)
 
 Cards = dict[int, dict[str, str]]
 
@@ -83,7 +83,7 @@ def read(path: Path) -> Profile:
         path=path,
         capture=capture_table(path, "rocm-smi", driver, dur_ns=(len(documents) - 1) * SECOND),
         loaders={name: partial(frames.__getitem__, name) for name in frames},
-        missing=tuple(Missing(f"SAMPLES.{name}", what, RECORD) for name, what in ASKED.items() if name not in metrics),
+        missing=tuple(unanswered(ASKED, metrics)),
         notes=tuple(notes),
     )
 

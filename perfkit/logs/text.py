@@ -1,7 +1,8 @@
 """What readers of logs share: lines and their numbers, limits of times, reasons for a low clock, and SAMPLES."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import AnyStr
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.profile import Missing
 
 NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
 CUT = "the last line is cut and left out"
@@ -35,6 +37,21 @@ def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
     foreign = [n for n, line in enumerate(whole, 1) if NO_TEXT.search(line)] if NO_TEXT.search(text) else []
     notes = [f"lines hold bytes that are no text ({len(foreign)}, first in line {foreign[0]})"] if foreign else []
     return whole, notes + [CUT] * bool(last)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that any of some metrics answers, and what records them."""
+
+    metrics: tuple[str, ...]
+    question: str
+    record: str
+
+
+def unanswered(asked: Iterable[Asked], metrics: Collection[str]) -> list[Missing]:
+    """Return what is missing where a log has none of the metrics that answer a question."""
+    open_ones = [one for one in asked if not any(metric in metrics for metric in one.metrics)]
+    return [Missing(f"SAMPLES.{one.metrics[0]}", one.question, one.record) for one in open_ones]
 
 
 def writable(value: object) -> str:

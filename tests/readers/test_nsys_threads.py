@@ -294,8 +294,9 @@ def test_stacks_of_two_recordings_of_one_rank_keep_their_own_numbers(tmp_path: P
 
 
 def test_a_choice_of_ranks_has_their_stacks_and_waits(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        made.sqlite(tmp_path / f"rank{rank}.sqlite", {**everything(), **made.session()})
+    for rank in (0, 1):  # of other lengths: an equal file would be a copy, and no further rank
+        content = {**everything(), **made.session(duration=10**6 + rank)}
+        made.sqlite(tmp_path / f"rank{rank}.sqlite", content)
     chosen = perfkit.select(perfkit.load(tmp_path), ranks=[1])
     for name in ("stacks", "frames", "schedule", "waits", "overhead", "diagnostics", "memory_events"):
         frame = getattr(chosen, name)

@@ -24,7 +24,7 @@ from perfkit.errors import ReadError
 from perfkit.format import number
 from perfkit.logs import text
 from perfkit.logs.dcgm import fields, forms
-from perfkit.logs.text import samples_table
+from perfkit.logs.text import Asked, samples_table, unanswered
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.text import by_number, capture_table, content, devices_table, head
 
@@ -42,16 +42,15 @@ FORMS = (
     (forms.is_answer, forms.read_answer),
 )
 DMON = "dcgmi dmon -e 112,155,164,203,250,252,1002,1003,1004,1005"
-# Metrics, any of which answers, with what is missing otherwise.
 ASKED = (
-    (("gpu_busy_frac", "graphics_active_frac"), "How busy was each GPU?"),
-    (("sm_active_frac",), "How busy were the SMs?"),
-    (("tensor_active_frac",), "How busy were the tensor cores?"),
-    (("dram_active_frac",), "How busy was the GPU memory?"),
-    (("memory_used_bytes",), "How much GPU memory was in use?"),
-    (("power_w",), "How much power did each GPU draw?"),
-    (("power_limit_w",), "Which power limit did each GPU have?"),
-    (("throttled_power_frac", "power_violation_ns"), "Was the clock lowered?"),
+    Asked(("gpu_busy_frac", "graphics_active_frac"), "How busy was each GPU?", DMON),
+    Asked(("sm_active_frac",), "How busy were the SMs?", DMON),
+    Asked(("tensor_active_frac",), "How busy were the tensor cores?", DMON),
+    Asked(("dram_active_frac",), "How busy was the GPU memory?", DMON),
+    Asked(("memory_used_bytes",), "How much GPU memory was in use?", DMON),
+    Asked(("power_w",), "How much power did each GPU draw?", DMON),
+    Asked(("power_limit_w",), "Which power limit did each GPU have?", DMON),
+    Asked(("throttled_power_frac", "power_violation_ns"), "Was the clock lowered?", DMON),
 )
 # dcgm_structs.h: a blank value, and not found, not supported, no permission above it.
 BLANKS = [*range(2147483632, 2147483636), *range(140737488355328, 140737488355332)]
@@ -84,7 +83,7 @@ def read(path: Path) -> Profile:
     named = devices(log.devices, frame, rank)
     frames = {"SAMPLES": frame, **({"DEVICES": named} if len(named) else {})}
     metrics = set(frame["metric"].cat.categories)
-    lacking = [Missing(f"SAMPLES.{asked[0]}", what, DMON) for asked, what in ASKED if not metrics & set(asked)]
+    lacking = unanswered(ASKED, metrics)
     if named.empty:
         lacking.append(Missing("DEVICES", "Which GPUs were used?", "nvidia-smi -q -x -f gpus.xml"))
     return Profile(

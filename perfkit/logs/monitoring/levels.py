@@ -80,8 +80,7 @@ def _limited(
 
     power, enforced = recorded("power_w", "power_limit_w")
     yield power, enforced, "power", "recorded limit"
-    rated = _of_device(power, devices, lambda device: getattr(hardware.peaks(str(device["name"])), "tdp_w", None))
-    yield power, rated, "power", SHEET
+    yield power, rated_power(power, devices), "power", SHEET
     used, whole = recorded("memory_used_bytes", "memory_total_bytes")
     yield used, whole, "memory", "recorded total"
     free, reserved = (as_of(readings(samples, m), used) for m in ("memory_free_bytes", "driver_reserved_bytes"))
@@ -90,6 +89,11 @@ def _limited(
     yield *recorded("temperature_c", "temperature_slowdown_c"), "temperature", "recorded slowdown temperature"
     margin = readings(samples, "temperature_margin_c", window=window)
     yield margin, np.zeros(len(margin.time)), "temperature_margin", "recorded margin"
+
+
+def rated_power(found: Readings, devices: pd.DataFrame) -> Float:
+    """Return the power limit of the data sheet for each reading, in W, NaN where the device is not known."""
+    return _of_device(found, devices, lambda device: getattr(hardware.peaks(str(device["name"])), "tdp_w", None))
 
 
 def _of_device(found: Readings, devices: pd.DataFrame, limit: Callable[[pd.Series], Any]) -> Float:

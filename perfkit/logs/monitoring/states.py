@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit import hardware
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.readings import (
     BUSY,
@@ -37,6 +36,7 @@ from perfkit.analysis.readings import (
     readings,
     wide,
 )
+from perfkit.logs.monitoring.levels import rated_power
 from perfkit.tables import DEVICES, SAMPLES
 
 Bool = NDArray[np.bool_]
@@ -135,13 +135,7 @@ def _recorded(samples: pd.DataFrame, found: Readings, metric: str) -> Float:
 def _limit(samples: pd.DataFrame, devices: pd.DataFrame, found: Readings) -> Float:
     """Return the power limit at each reading: the recorded one, else the data sheet's."""
     recorded = _recorded(samples, found, "power_limit_w")
-    sheets = {
-        (device["rank"], device["gpu"]): getattr(hardware.peaks(str(device["name"])), "tdp_w", None)
-        for device in DEVICES.check(devices).to_dict("records")
-    }
-    of_series = [sheets.get((rank, gpu)) for rank, gpu in found.series[DEVICE].itertuples(index=False)]
-    rated = np.array(of_series, dtype=np.float64)[found.row_series]
-    return np.where(np.isnan(recorded), rated, recorded)
+    return np.where(np.isnan(recorded), rated_power(found, DEVICES.check(devices)), recorded)
 
 
 def _while_running(samples: pd.DataFrame, found: Readings, power: Float) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from perfkit.format import duration, several
 from perfkit.logs.nvidia_smi import fields
 from perfkit.logs.nvidia_smi.inventory import text_log, xml_log
 from perfkit.logs.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
-from perfkit.logs.text import EXACT, TEN_YEARS_NS, samples_table
+from perfkit.logs.text import EXACT, TEN_YEARS_NS, Asked, samples_table, unanswered
 from perfkit.profile import QUERY, Loader, Missing, Profile
 from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
 
@@ -46,14 +46,13 @@ IN_MIG_MODE = Missing(
     "How busy was each GPU (nvidia-smi does not measure it in MIG mode and on some GPUs)?",
     "dcgmi dmon -e 1001,1002,1004,1005",
 )
-# Metrics, any of which answers, with what is missing otherwise and what records it.
 ASKED = (
-    (("gpu_busy_frac",), "How busy was each GPU?", QUERY),
-    (("memory_used_bytes",), "How much GPU memory was in use?", QUERY),
-    (("memory_total_bytes",), "How large is the GPU memory?", INVENTORY),
-    (("power_w",), "How much power did each GPU draw?", QUERY),
-    (("power_limit_w",), "Which power limit did each GPU have?", INVENTORY),
-    (
+    Asked(("gpu_busy_frac",), "How busy was each GPU?", QUERY),
+    Asked(("memory_used_bytes",), "How much GPU memory was in use?", QUERY),
+    Asked(("memory_total_bytes",), "How large is the GPU memory?", INVENTORY),
+    Asked(("power_w",), "How much power did each GPU draw?", QUERY),
+    Asked(("power_limit_w",), "Which power limit did each GPU have?", INVENTORY),
+    Asked(
         (
             *("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
             *("throttled_sw_power_ns", "throttled_sw_thermal_ns"),
@@ -61,7 +60,7 @@ ASKED = (
         "Was the clock lowered?",
         fields.DMON_COMMAND,
     ),
-    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "How much data crossed PCIe?", fields.DMON_COMMAND),
+    Asked(("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "How much data crossed PCIe?", fields.DMON_COMMAND),
 )
 
 
@@ -232,11 +231,7 @@ def _texts(column: fields.Column, rows: NDArray[np.int64]) -> list[str]:
 
 
 def _missing(log: fields.Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:
-    lacking = [
-        Missing(f"SAMPLES.{metrics[0]}", what, record)
-        for metrics, what, record in ASKED
-        if not any(metric in values for metric in metrics)
-    ]
+    lacking = unanswered(ASKED, values)
     if "utilization.gpu" in log.columns and "gpu_busy_frac" not in values:
         lacking[0] = IN_MIG_MODE
     if "DEVICES" not in loaders:

@@ -11,7 +11,7 @@ pyarrow itself trusts the lengths and offsets in a file.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,7 @@ def host(source: sources.Source) -> str:
 def _last_end(source: sources.Source) -> int:
     """Return the end of the last event: exports cut down do not say how long the recording was."""
 
-    def last(rows: pa.Table) -> int:
+    def last(rows: sources.Part) -> int:
         ends = sources.ints(rows, "end", 0)
         return int(ends[ends <= sources.LONGEST].max(initial=0))
 
@@ -276,7 +276,7 @@ class FolderSource:
         return any(self.convert(table, [column], lambda rows: np.isin(sources.ints(rows, column), list(values)).any()))
 
     def convert(
-        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Made]
+        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Made]
     ) -> list[sources.Made]:
         """Apply `make` to those numeric `columns` that exist; Arrow reads the columns on its own threads."""
         name = sources.resolve(table, self._files)
@@ -286,16 +286,16 @@ class FolderSource:
         part = self._read(name, stored(wanted))
         numbers = {c: self._integers(name, c, part.column(c)) for c in part.column_names}
         made = {sources.label(c): _first(numbers, c) if isinstance(c, sources.Combined) else numbers[c] for c in wanted}
-        return [make(pa.table(made))]
+        return [make(sources.part_of(pa.table(made), columns))]
 
     def _integers(self, table: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return sources.integers(column, name, lambda finding: self.damage(table, f"{table}.{finding}"))
 
     def stacked(
-        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Columns]
+        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Columns]
     ) -> sources.Columns:
         """Return what `make` returns for those numeric `columns` that exist."""
-        return next(iter(self.convert(table, columns, make)), None) or make(sources.NOTHING)
+        return next(iter(self.convert(table, columns, make)), None) or make(sources.nothing(columns))
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold single values."""

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from perfkit import tables
@@ -46,7 +45,7 @@ def overhead(source: sources.Source) -> pd.DataFrame:
 
 
 def _overhead(source: sources.Source, table: str) -> sources.Columns:
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         tid = sources.ints(rows, "globalTid")
         return {
             **sources.interval(rows),
@@ -76,7 +75,7 @@ def _kinds(types: sources.Int, codes: NDArray[Any], labels: list[str]) -> NDArra
 def diagnostics(source: sources.Source) -> pd.DataFrame:
     """Return DIAGNOSTICS: the messages of the profiler."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         process = sources.process_of(sources.ints(rows, "globalPid"))
         return {
             "time_ns": sources.ints(rows, "timestamp", sources.NEVER),

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
@@ -48,7 +47,7 @@ def schedule(source: sources.Source) -> pd.DataFrame:
     return tables.SCHEDULE.make(pd.DataFrame(frame, copy=False))
 
 
-def _switches(rows: pa.Table) -> sources.Columns:
+def _switches(rows: sources.Part) -> sources.Columns:
     return {
         "time": sources.ints(rows, "start", sources.NEVER),
         "on": sources.ints(rows, "isSchedIn", 0) != 0,

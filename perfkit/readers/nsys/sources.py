@@ -7,7 +7,7 @@ of numbers is int64 (`integers`) before any part of the reader sees it, and a si
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from threading import Lock
@@ -61,7 +61,45 @@ class Combined:
     columns: tuple[str, ...]
 
 
-NOTHING = pa.table({})  # what an absent table is read as
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a table: the columns of it that were `asked` for and that it has, all int64."""
+
+    table: pa.Table
+    asked: frozenset[str]
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.table.num_rows)
+
+    def has(self, name: str) -> bool:
+        """Say whether the table has a column; LookupError if nobody asked for it, which would look as if it had none.
+
+        >>> part_of(pa.table({"start": [1]}), ["start", "end"]).has("end")
+        False
+        >>> part_of(pa.table({"start": [1]}), ["start"]).has("end")
+        Traceback (most recent call last):
+        ...
+        LookupError: end: not among the columns that are read: start
+        """
+        if name not in self.asked:
+            raise LookupError(f"{name}: not among the columns that are read: {', '.join(sorted(self.asked))}")
+        return name in self.table.column_names
+
+    def filter(self, is_chosen: NDArray[np.bool_]) -> "Part":
+        """Return some of the rows."""
+        return Part(self.table.filter(pa.array(is_chosen)), self.asked)
+
+
+def part_of(table: pa.Table, columns: Sequence[str | Combined]) -> Part:
+    """Return the rows of a table that was asked for these columns."""
+    return Part(table, frozenset(map(label, columns)))
+
+
+def nothing(columns: Sequence[str | Combined]) -> Part:
+    """Return what an absent table is read as."""
+    return part_of(pa.table({}), columns)
 
 
 class Source(Protocol):
@@ -79,11 +117,11 @@ class Source(Protocol):
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`."""
 
-    def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
+    def convert(self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Made]) -> list[Made]:
         """Apply `make` to consecutive parts of those numeric `columns` that exist, int64, on several threads."""
 
-    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
-        """Return what `make` returns for the parts, all parts together; for an absent table, for `NOTHING`."""
+    def stacked(self, table: str, columns: Sequence[str | Combined], make: Callable[[Part], Columns]) -> Columns:
+        """Return what `make` returns for the parts, all parts together; for an absent table, for `nothing`."""
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold anything."""
@@ -131,7 +169,7 @@ def label(column: str | Combined) -> str:
     return column.name if isinstance(column, Combined) else column
 
 
-def stored(columns: Iterable[str | Combined]) -> list[str]:
+def stored(columns: Sequence[str | Combined]) -> list[str]:
     """Return the names of what columns are made of, each once."""
     return list(dict.fromkeys(s for c in columns for s in (c.columns if isinstance(c, Combined) else (c,))))
 
@@ -151,7 +189,7 @@ def require(source: Source, table: str, columns: Iterable[str]) -> None:
         raise source.damage(table, f"{table} has no column {lacking[0]!r}")
 
 
-def available(columns: Iterable[str | Combined], present: Collection[str]) -> list[str | Combined]:
+def available(columns: Sequence[str | Combined], present: Collection[str]) -> list[str | Combined]:
     """Return those of `columns` for which the table has what they are made of."""
     narrowed = [
         Combined(c.name, tuple(s for s in c.columns if s in present)) if isinstance(c, Combined) else c for c in columns
@@ -185,11 +223,11 @@ def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadErr
     return pc.cast(numbers, pa.int64())
 
 
-def ints(part: pa.Table, name: str, missing: int = -1) -> Int:
+def ints(part: Part, name: str, missing: int = -1) -> Int:
     """Return a column as int64, `missing` where it is null or not recorded at all."""
-    if name not in part.column_names:
-        return np.full(part.num_rows, missing, np.int64)
-    column = part.column(name)
+    if not part.has(name):
+        return np.full(part.count, missing, np.int64)
+    column = part.table.column(name)
     return np.ascontiguousarray((pc.fill_null(column, missing) if column.null_count else column).to_numpy())
 
 
@@ -201,7 +239,7 @@ def in_32_bits(numbers: Int) -> Int:
     return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
 
 
-def correlation(part: pa.Table) -> Int:
+def correlation(part: Part) -> Int:
     """Return the numbers that calls share with what they started, -1 for the 0 of what no call started."""
     numbers = ints(part, "correlationId")
     numbers = numbers if numbers.flags.writeable else numbers.copy()
@@ -209,15 +247,15 @@ def correlation(part: pa.Table) -> Int:
     return numbers
 
 
-def absent(part: pa.Table, name: str) -> NDArray[np.bool_]:
+def absent(part: Part, name: str) -> NDArray[np.bool_]:
     """Return where a column is null or not recorded at all."""
-    if name not in part.column_names:
-        return np.ones(part.num_rows, bool)
-    column = part.column(name)
-    return column.is_null().to_numpy() if column.null_count else np.zeros(part.num_rows, bool)
+    if not part.has(name):
+        return np.ones(part.count, bool)
+    column = part.table.column(name)
+    return column.is_null().to_numpy() if column.null_count else np.zeros(part.count, bool)
 
 
-def interval(part: pa.Table) -> Columns:
+def interval(part: Part) -> Columns:
     """Return when something started and how long it took; -1 ns, which cannot be, where the export does not say."""
     start = ints(part, "start", NEVER)
     return {"start_ns": start, "dur_ns": difference(ints(part, "end", NEVER), start)}
@@ -245,9 +283,7 @@ def total(counts: list[Int]) -> Int:
     return _reduced(np.add, counts, fits=sum(map(_highest, counts)) < 2**63)
 
 
-def quantity(
-    part: pa.Table, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product
-) -> Columns:
+def quantity(part: Part, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product) -> Columns:
     """Return `columns` combined as int64 under `name`, and where one is absent, for `columns.nullable`."""
     empty = reduce(np.logical_or, [absent(part, column) for column in columns])
     return {name: combine([ints(part, column, 0) for column in columns]), f"no {name}": empty}

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property
@@ -96,13 +96,13 @@ class SqliteSource:
         return bool(self._fetched(sql, tuple(values)))
 
     def convert(
-        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Made]
+        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Made]
     ) -> list[sources.Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
-        return self._each(table, columns, lambda _: lambda _, rows: make(rows))
+        return self._each(table, columns, lambda _: lambda _, rows: make(sources.part_of(rows, columns)))
 
     def stacked(
-        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Columns]
+        self, table: str, columns: Sequence[str | sources.Combined], make: Callable[[sources.Part], sources.Columns]
     ) -> sources.Columns:
         """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
         stacks: list[sources.Stack] = []
@@ -110,13 +110,13 @@ class SqliteSource:
         def start(rows: int) -> Work[None]:
             use_freed_memory_again(rows)
             stacks[:] = [sources.Stack(rows)]
-            return lambda place, part: stacks[0].put(place, make(part))
+            return lambda place, part: stacks[0].put(place, make(sources.part_of(part, columns)))
 
         self._each(table, columns, start)
-        return (stacks[0].columns if stacks else {}) or make(sources.NOTHING)
+        return (stacks[0].columns if stacks else {}) or make(sources.nothing(columns))
 
     def _each(
-        self, table: str, columns: Iterable[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
+        self, table: str, columns: Sequence[str | sources.Combined], start: Callable[[int], Work[sources.Made]]
     ) -> list[sources.Made]:
         """Do what `start` returns, for so many rows, on row ranges; where SQLite must be asked it starts again."""
         name = sources.resolve(table, self._columns) or ""

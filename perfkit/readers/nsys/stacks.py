@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
@@ -84,14 +83,14 @@ class Stacks:
         return frames
 
     def _samples(self) -> sources.Columns:
-        def part(rows: pa.Table) -> sources.Columns:
+        def part(rows: sources.Part) -> sources.Columns:
             return {
                 **_thread(rows),
                 "start_ns": sources.ints(rows, "start", sources.NEVER),
-                "dur_ns": np.zeros(rows.num_rows, np.int64),
+                "dur_ns": np.zeros(rows.count, np.int64),
                 "cpu": sources.in_32_bits(sources.ints(rows, "cpu")),
                 "stack": sources.ints(rows, "id"),
-                "kind": np.zeros(rows.num_rows, np.int8),
+                "kind": np.zeros(rows.count, np.int8),
             }
 
         sources.require(self._source, SAMPLED, ("start", "globalTid"))
@@ -106,15 +105,15 @@ class Stacks:
             if called == SAMPLED or not len(chains.ids):
                 continue
 
-            def part(rows: pa.Table, number: int = number, chains: Chains = chains) -> sources.Columns:
+            def part(rows: sources.Part, number: int = number, chains: Chains = chains) -> sources.Columns:
                 stack = chains.stack_of(sources.ints(rows, "callchainId"))
-                some = rows.filter(pa.array(stack >= 0))
+                some = rows.filter(stack >= 0)
                 return {
                     **_thread(some),
                     **sources.interval(some),
-                    "cpu": np.full(some.num_rows, -1, np.int32),
+                    "cpu": np.full(some.count, -1, np.int32),
                     "stack": stack[stack >= 0],
-                    "kind": np.full(some.num_rows, number, np.int8),
+                    "kind": np.full(some.count, number, np.int8),
                 }
 
             sources.require(self._source, called, ("start", "end"))
@@ -147,7 +146,7 @@ class Stacks:
     def _rows(self, table: str) -> Rows:
         """Return the frames of one kind of chains."""
 
-        def part(rows: pa.Table) -> sources.Columns:
+        def part(rows: sources.Part) -> sources.Columns:
             unresolved = sources.ints(rows, "unresolved", 0) != 0
             return {
                 "id": sources.ints(rows, "id"),
@@ -173,7 +172,7 @@ class Stacks:
         return category(codes, [label if label and not label.startswith(ADDRESS) else None for label in labels])
 
 
-def _thread(rows: pa.Table) -> sources.Columns:
+def _thread(rows: sources.Part) -> sources.Columns:
     tid = sources.ints(rows, "globalTid")
     return {"process": sources.process_of(tid), "thread": sources.thread_of(tid)}
 

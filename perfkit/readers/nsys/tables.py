@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from pandas.api.types import union_categoricals
 
 from perfkit import names, tables
@@ -22,6 +21,7 @@ MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 SYSTEM = "OSRT_API"
 NVTX = "NVTX_EVENTS"
 MPI = tuple(f"MPI_{kind}_EVENTS" for kind in ("OTHER", "P2P", "COLLECTIVES", "START_WAIT"))
+RANGE_COLUMNS = ("start", "end", "eventType", "globalTid", "textId", "domainId")
 KINDS = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
 DOMAIN_CREATE = 75
 OWN_MARKS = tuple(f"OS runtime libraries profiling {what}" for what in ("started", "finished"))
@@ -70,7 +70,7 @@ CANONICAL |= {f"{clock} clock frequency": f"{clock}_clock_hz" for clock in ("gpc
 def kernels(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return KERNELS: one row per kernel execution, named by the demangled name."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         return {
             **_place(rows, ordinals),
             "full_name": sources.ints(rows, NAME.name),
@@ -102,7 +102,7 @@ def kernels(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
 def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return COPIES: copies and memsets."""
 
-    def copy(rows: pa.Table) -> sources.Columns:
+    def copy(rows: sources.Part) -> sources.Columns:
         kind, src, dst = sources.ints(rows, "copyKind", 0), sources.ints(rows, SIDES[0]), sources.ints(rows, SIDES[1])
         unified = np.isin(kind, UNIFIED)
         place = _place(rows, ordinals)
@@ -117,12 +117,12 @@ def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
             "peer_gpu": np.where(kind == PEER, peer, np.int64(-1)),
         }
 
-    def memset(rows: pa.Table) -> sources.Columns:
-        nothing = np.full(rows.num_rows, -1, np.int64)
+    def memset(rows: sources.Part) -> sources.Columns:
+        nothing = np.full(rows.count, -1, np.int64)
         return {
             **_place(rows, ordinals),
             "bytes": _bytes(rows),
-            "direction": np.full(rows.num_rows, MEMSET_KIND, np.int64),
+            "direction": np.full(rows.count, MEMSET_KIND, np.int64),
             "src_memory": nothing,
             "dst_memory": sources.ints(rows, "memKind"),
             "peer_gpu": nothing,
@@ -150,7 +150,7 @@ def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     )
 
 
-def _place(rows: pa.Table, ordinals: Ordinals) -> sources.Columns:
+def _place(rows: sources.Part, ordinals: Ordinals) -> sources.Columns:
     """Return when and where an operation ran."""
     process = sources.process_of(sources.ints(rows, "globalPid"))
     return {
@@ -162,9 +162,9 @@ def _place(rows: pa.Table, ordinals: Ordinals) -> sources.Columns:
     }
 
 
-def _bytes(rows: pa.Table) -> sources.Int:
+def _bytes(rows: sources.Part) -> sources.Int:
     """Return the bytes moved or set; 0 where the export does not record them, -1, which cannot be, where it is null."""
-    return sources.ints(rows, "bytes", -1 if "bytes" in rows.column_names else 0)
+    return sources.ints(rows, "bytes", -1 if rows.has("bytes") else 0)
 
 
 def _frame(columns: sources.Columns, source: sources.Source, finished: dict[str, Any]) -> pd.DataFrame:
@@ -190,7 +190,7 @@ def _memory(kinds: sources.Int) -> pd.Categorical:
     return category(np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds), MEMORIES)
 
 
-def _call(rows: pa.Table) -> sources.Columns:
+def _call(rows: sources.Part) -> sources.Columns:
     tid = sources.ints(rows, "globalTid")
     return {
         **sources.interval(rows),
@@ -203,7 +203,7 @@ def _call(rows: pa.Table) -> sources.Columns:
 def api_calls(source: sources.Source) -> pd.DataFrame:
     """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         return {**_call(rows), "correlation": sources.ints(rows, "correlationId")}
 
     sources.require(source, RUNTIME, ("start", "end"))
@@ -225,7 +225,7 @@ def os_calls(source: sources.Source) -> pd.DataFrame:
 def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return MEMORY_EVENTS: memory that was allocated and released through CUDA."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         process = sources.process_of(sources.ints(rows, "globalPid"))
         return {
             "time_ns": sources.ints(rows, "start", sources.NEVER),
@@ -257,7 +257,7 @@ def memory_events(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
 def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
     """Return RANGES: NVTX ranges and marks, and MPI calls in domain MPI; ranges never closed end with the capture."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         tid, start = sources.ints(rows, "globalTid"), sources.ints(rows, "start", sources.NEVER)
         event, end = sources.ints(rows, "eventType"), sources.ints(rows, "end", sources.NEVER)
         closing = np.where(event == MARK, start, np.maximum(start, end_of_capture))
@@ -280,10 +280,10 @@ def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
     return tables.RANGES.make(kept.drop(columns="text").assign(depth=_depth(kept), rank=0))
 
 
-def _marked(source: sources.Source, part: Callable[[pa.Table], sources.Columns]) -> pd.DataFrame:
+def _marked(source: sources.Source, part: Callable[[sources.Part], sources.Columns]) -> pd.DataFrame:
     """Return NVTX ranges and marks."""
     sources.require(source, NVTX, ("start", "eventType"))
-    frame = pd.DataFrame(source.stacked(NVTX, ("start", "end", "eventType", "globalTid", "textId", "domainId"), part))
+    frame = pd.DataFrame(source.stacked(NVTX, RANGE_COLUMNS, part))
     if frame.empty:
         return frame
     frame["name"] = _names(source, frame["text"].to_numpy())
@@ -299,12 +299,12 @@ def _marked(source: sources.Source, part: Callable[[pa.Table], sources.Columns])
     return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
 
 
-def _called(source: sources.Source, table: str, part: Callable[[pa.Table], sources.Columns]) -> pd.DataFrame:
+def _called(source: sources.Source, table: str, part: Callable[[sources.Part], sources.Columns]) -> pd.DataFrame:
     """Return the MPI calls of one table as ranges."""
     if not source.has_rows(table):
         return pd.DataFrame()
     sources.require(source, table, ("start",))
-    columns = source.stacked(table, ("start", "end", "globalTid", "textId"), part)
+    columns = source.stacked(table, RANGE_COLUMNS, part)
     name, one = category(*sources.texts(source, columns["text"])), np.zeros(len(columns["text"]), np.int64)
     frame = pd.DataFrame(columns).drop(columns="event")
     return frame.assign(name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"]))
@@ -440,7 +440,7 @@ def devices(listed: list[Gpu]) -> pd.DataFrame:
 def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     """Return SAMPLES: GPU_METRICS under canonical names, percents as fractions, clocks in Hz."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         return {
             "timestamp": sources.ints(rows, "timestamp", sources.NEVER),
             "typeId": sources.ints(rows, "typeId"),

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from perfkit import tables
 from perfkit.readers.nsys import sources
@@ -33,7 +32,7 @@ KINDS = {
 def waits(source: sources.Source, ordinals: Any) -> pd.DataFrame:
     """Return WAITS: synchronisation records, each of the kind that the name of its call tells."""
 
-    def part(rows: pa.Table) -> sources.Columns:
+    def part(rows: sources.Part) -> sources.Columns:
         process = sources.process_of(sources.ints(rows, "globalPid"))
         return {
             **sources.interval(rows),
@@ -53,7 +52,7 @@ def waits(source: sources.Source, ordinals: Any) -> pd.DataFrame:
     return tables.WAITS.make(frame)
 
 
-def _number(rows: pa.Table, name: str) -> sources.Int:
+def _number(rows: sources.Part, name: str) -> sources.Int:
     """Return a column of numbers, -1 where there is none."""
     numbers = sources.ints(rows, name)
     return np.where(numbers == NONE, np.int64(-1), numbers)
@@ -62,9 +61,9 @@ def _number(rows: pa.Table, name: str) -> sources.Int:
 def _kinds(source: sources.Source, process: sources.Int, correlation: sources.Int) -> pd.Categorical:
     """Return the kind of each wait, by the name of the call of its process with its correlation."""
 
-    def part(rows: pa.Table) -> pd.DataFrame:
+    def part(rows: sources.Part) -> pd.DataFrame:
         ids = sources.ints(rows, "correlationId")
-        some = rows.filter(pa.array(np.isin(ids, correlation)))
+        some = rows.filter(np.isin(ids, correlation))
         columns = {
             "process": sources.process_of(sources.ints(some, "globalTid")),
             "correlation": sources.ints(some, "correlationId"),
