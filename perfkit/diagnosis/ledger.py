@@ -56,7 +56,7 @@ def _idle(view: Selection) -> list[pd.DataFrame]:
 @kept
 def ledger(view: Selection) -> pd.DataFrame:
     """Return `analysis.ledger.LEDGER` of a selection: the time of each line of each GPU in each phase."""
-    return analysis_ledger.ledger(booked(view), phases.phases(view))
+    return analysis_ledger.ledger(booked(view), phases.booked(view))
 
 
 def judged(view: Selection) -> pd.DataFrame:

@@ -94,6 +94,13 @@ def _main(found: pd.DataFrame) -> str:
     return str(lasted.idxmax()) if len(lasted) else ""
 
 
+def booked(view: Selection) -> pd.DataFrame:
+    """Return PHASES as the ledger books them: checkpoints that recur are time of the loop."""
+    found = phases(view)
+    recurs = found["phase"].eq("pause") & _is_judged(found)
+    return found.assign(phase=found["phase"].astype(object).where(~recurs, "loop"))
+
+
 def selection(view: Selection) -> Selection:
     """Return the part of a selection that is judged: its loop, where no window was chosen and a loop is found.
 
