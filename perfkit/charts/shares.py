@@ -140,7 +140,7 @@ def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     idle = float(of_all[[key for key in of_all.index if key not in BUSY]].sum())
     return layered(
         [drawn_bars, figures(drawn, "part", TIME_DARK)],
-        title or f"The GPU works {percent(1 - idle)} of {whole}",
+        title or (f"The GPU works {percent(1 - idle)} of {whole}" if idle else f"The GPU's work takes {whole}"),
         _wall_notes(of_all),
         picture=f"Stacked bars of {told}",
         size=(WIDTH, alt.Step(34)),
@@ -150,6 +150,8 @@ def wall(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 def _wall_notes(of_all: pd.Series) -> list[str]:
     """Return how to read the picture of the wall time."""
     notes = ["Copies count only while no kernel runs."]
+    if set(of_all.index) <= set(BUSY):
+        notes.append("The length of the run was not recorded: shares are those of the GPU's work.")
     if "host_code" in of_all:
         notes.append("The call paths of the CPU are spread over the time without GPU work: they have no times of day.")
     return notes
@@ -158,7 +160,7 @@ def _wall_notes(of_all: pd.Series) -> list[str]:
 def _wall_bars(ledger: pd.DataFrame) -> pd.DataFrame:
     """Return the segments of the bar of the wall time, and of one of the GPU's work where that is too small to see."""
     works = names.keys(ledger).isin(list(BUSY))
-    parts = [("wall time", ledger)]
+    parts = [("GPU work" if works.all() else "wall time", ledger)]
     if 0 < ledger.loc[works, "ns"].sum() < ZOOMED * ledger["ns"].sum():
         parts.append(("GPU work in it", ledger[works]))
     frames = []

@@ -47,6 +47,7 @@ SHORT_RUN_NS = 1_000_000_000
 LITTLE = 0.01  # of the wall time
 WAITING = 0.05  # of all threads' time at barriers, worth a look (convention)
 NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
+GPU_WORK = "the GPU's work"  # what gets faster where the length of the run is unknown
 SOURCE = "calltree.gpu_summary"
 TOTALS = words("call_paths")
 UNITS = {"ns": "ns", "bytes": "bytes", "frac": "1", "count": "count"}
@@ -567,9 +568,8 @@ def _of_wall(known: dict[str, Figure], figure: str, reason: str) -> Gain:
     part = known[figure].value
     if wall is None:
         share = part / known["paths_operation_ns"].value
-        return replace(
-            removing(share, f"as a share of the GPU's time: {reason}; {NO_WALL}"), share=None
-        )
+        gain = removing(share, f"as a share of the GPU's time: {reason}; {NO_WALL}")
+        return replace(gain, share=None, whole=GPU_WORK)
     share = min(part / wall.value, 1.0)
     return removing(share, f"{reason}: {percent(share)} of the wall time")
 
