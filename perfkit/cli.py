@@ -148,6 +148,7 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
 @PEAKS
 @click.option("--junit", type=FILE, help="JUnit XML file to write.")
 @click.option("--json", "as_json", type=FILE, help="JSON file to write.")
+@click.option("--markdown", type=FILE, help="Markdown file to write, for the comment of a pull request.")
 def check(
     paths: tuple[Path, ...],
     earlier: tuple[Path, ...],
@@ -155,11 +156,13 @@ def check(
     peaks: Path | None,
     junit: Path | None,
     as_json: Path | None,
+    markdown: Path | None,
 ) -> None:
     """Check whether a run is worse than its baseline or over its budget; several runs are repeats.
 
     The exit status is 1 if something surely got worse, else 2 if perfkit cannot tell of something, else 0.
     """
+    from perfkit.diagnosis import explained
     from perfkit.diagnosis.check import check as judge
     from perfkit.report import comparison, output
     from perfkit.run import load
@@ -170,6 +173,9 @@ def check(
     for file, content, first in forms:
         if file:
             output.write_file(file, content(checked), first=first)
+    if markdown:
+        lines = explained.lines(before, runs) if before else explained.EXPLAINED.empty()
+        output.write_file(markdown, comparison.check_markdown(checked, lines), first=comparison.MARKDOWN)
     say(comparison.check_text(checked))
     sys.exit(checked.exit_code)
 

@@ -16,7 +16,7 @@ from perfkit import charts
 from perfkit.analysis import compare
 from perfkit.analysis.compare.resampling import UNKNOWN
 from perfkit.analysis.grouping import speedup_bounds
-from perfkit.diagnosis import comparison, figures, verdict
+from perfkit.diagnosis import comparison, explained, figures, verdict
 from perfkit.diagnosis.check import BASELINE, BUDGET, ERROR, FAIL, PASS, Checked, Verdict
 from perfkit.diagnosis.comparison import Comparison, Side
 from perfkit.errors import PerfkitError
@@ -37,6 +37,10 @@ MADE_BY_CHECK = "perfkit check"
 CHECK_SCHEMA = 1  # of the JSON: goes up when a key goes, or means something else
 # What the files begin with, by which an earlier one is known.
 JSON = f'{{\n "made_by": "{MADE_BY_CHECK}",'
+MARKDOWN = f"<!-- {MADE_BY_CHECK} -->"
+# Rows of the tables in Markdown: together at most 40 lines.
+MOST_VERDICTS, MOST_LINES, MOST_CAUTIONS = 12, 8, 5
+MARKUP = re.compile(r"[<>&|`*_\[\]\\#@~!]")
 JUNIT = f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites name=\"{MADE_BY_CHECK}\""
 # What the analysis behind the published DLRM summary calls each figure, what to divide its value by, and its name.
 PUBLISHED = {
@@ -65,11 +69,15 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Series:
-    """Runs by their labels in the order of the changes, their ledger, and the last compared with the first."""
+    """Runs by their labels in the order of the changes, their ledger, and the last compared with the first.
+
+    `lines` explain what the last step takes longer than the first, line by line of the ledger.
+    """
 
     runs: Mapping[str, Sequence[Selection]]
     ledger: pd.DataFrame
     whole: Comparison
+    lines: pd.DataFrame  # EXPLAINED
 
 
 def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
@@ -88,9 +96,8 @@ def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
         shares = [figure.value for figure in busy if figure]
         if len(shares) == len(busy):
             utilisation[label] = sum(shares) / len(shares)
-    return Series(
-        views, _untold(compare.ledger(by_label, utilisation=utilisation, noise=compare.NOISE), by_label), whole
-    )
+    ledger = compare.ledger(by_label, utilisation=utilisation, noise=compare.NOISE)
+    return Series(views, _untold(ledger, by_label), whole, explained.lines(first, last))
 
 
 def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
@@ -126,10 +133,34 @@ def text(series: Series) -> str:
         moved.append((row["family"], duration(row["before_ns"]), duration(row["after_ns"]), ends, row["verdict"]))
     unit = "per step" if len(series.whole.steps) else "in all"
     lines += ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)] if moved else []
+    if len(series.lines):
+        head = (f"time of a GPU per {series.whole.unit}", "before", "after", "difference")
+        lines += ["", *_aligned(head, _explained(series.lines))]
     rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
     lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
     missing = [f"unknown: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals]
     return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
+
+
+def _explained(lines: pd.DataFrame) -> list[tuple[str, str, str, str]]:
+    """Return EXPLAINED as text: the lines that moved most, all others as one, and the sum, which is the mean step."""
+    values = ["before_ns", "after_ns", "difference_ns"]
+    first, rest = lines.iloc[:MOST_LINES], lines.iloc[MOST_LINES:]
+    rows = [(_line_name(row), *(row[name] for name in values)) for row in first.to_dict("records")]
+    if len(rest):
+        rows.append((f"{len(rest):,} other lines", *rest[values].sum()))
+    rows.append(("in all", *lines[values].sum()))
+    return [(name, duration(old), duration(new), _signed(moved)) for name, old, new, moved in rows]
+
+
+def _line_name(row: Mapping[Any, Any]) -> str:
+    """Return what a line of the ledger is called: kind, cause and owner."""
+    parts = [str(row[name]).replace("_", " ") for name in ("kind", "cause")]
+    return ", ".join([*parts, *([str(row["owner"])] if row["owner"] else [])])
+
+
+def _signed(ns: float) -> str:
+    return f"{'-' if ns < 0 else '+'}{duration(abs(ns))}"
 
 
 def _names(views: Sequence[Selection]) -> Iterator[str]:
@@ -156,6 +187,8 @@ def as_json(series: Series) -> str:
         "cautions": list(whole.cautions),
         "refusals": [asdict(refusal) for refusal in whole.refusals],
         "ledger": _records(series.ledger),
+        "unit": whole.unit,
+        "lines": _records(series.lines),
         "figures": _records(whole.figures),
         **{name: _records(frame) for name, frame in frames.items()},
     }
@@ -243,6 +276,35 @@ def _line(verdict: Verdict) -> str:
     limit = f"{verdict.against}: {_plain(verdict.limit)}"
     mark = f"{MARKS[verdict.outcome]:<11}"
     return f"  {mark} {_plain(verdict.label)}: {verdict.values}{ratio}; {limit}; {_plain(verdict.reason)}"
+
+
+def check_markdown(checked: Checked, lines: pd.DataFrame) -> str:
+    """Return the verdicts as Markdown for the comment of a pull request, at most 40 lines.
+
+    `lines`: EXPLAINED of baseline and run, empty where there is none.
+    """
+    outcome = OUTCOMES[checked.outcome]
+    made = [f"{MARKDOWN}", f"### perfkit check: {outcome} (confidence: {checked.confidence})", ""]
+    verdicts = checked.verdicts[:MOST_VERDICTS]
+    rows = [(MARKS[one.outcome], one.label, one.values, number(one.ratio), one.limit, one.reason) for one in verdicts]
+    made += _table(("outcome", "figure", "values", "ratio", "limit", "why"), rows)
+    if len(checked.verdicts) > len(verdicts):
+        made.append(f"\nand {len(checked.verdicts) - len(verdicts):,} more figures")
+    if len(lines):
+        made += ["", *_table(("time of a GPU, per step or unit", "before", "after", "difference"), _explained(lines))]
+    made += ["", *(f"- {_in_markdown(caution)}" for caution in checked.cautions[:MOST_CAUTIONS])]
+    return "\n".join(made).rstrip() + "\n"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows of foreign text as a table in Markdown."""
+    lines = [head, ("---",) * len(head), *(tuple(map(_in_markdown, row)) for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _in_markdown(text: str) -> str:
+    """Return foreign text so that Markdown shows it as it is."""
+    return MARKUP.sub(lambda found: f"&#{ord(found[0])};", _plain(text))
 
 
 def check_json(checked: Checked) -> str:
