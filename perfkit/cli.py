@@ -330,13 +330,11 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
     """
     gc.disable()  # Python looks for garbage after 700 new objects, which takes a twelfth of the imports
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more would wait for matrices, each with a core of its own
-    from perfkit.report import kernels
     from perfkit.report.pages import build
 
     gc.freeze()
     gc.set_threshold(50_000)
     gc.enable()
-    kernels.IS_COMMAND = True
     notes: list[str] = []
     try:
         with _bar("report") as progress:

@@ -1,7 +1,6 @@
 """What one reader returned: tables that are read when first asked for, and what is missing."""
 
 import ctypes
-import gc
 import hashlib
 import re
 import sys
@@ -142,13 +141,6 @@ def use_freed_memory_again(rows: int) -> None:
     if rows >= LARGE and (mallopt := getattr(LIBC, "mallopt", None)):
         mallopt(-4, 0)  # M_MMAP_MAX
         mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
-
-
-def prepare_fork() -> None:
-    """Return memory that was freed and kept, and hide what there is from the collector: a child would copy both."""
-    if trim := getattr(LIBC, "malloc_trim", None):
-        trim(0)
-    gc.freeze()
 
 
 # Addresses, names that every machine has, and names that container engines make up: they identify no node.

@@ -35,13 +35,13 @@ from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output, paper
 from perfkit.report.blocks import WEEKS, by_command, remarks
 from perfkit.report.comparison import published as published_figures
+from perfkit.report.engine import end
 from perfkit.report.first_page import CHECK, LISTS, steps_left
 from perfkit.report.html import Lead
-from perfkit.report.kernels import beside, end, is_command
 from perfkit.report.links import Report, presented
 from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
 from perfkit.report.output import TEXT
-from perfkit.run import Run, load, share
+from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
 
@@ -122,10 +122,6 @@ def build(
         browser()
     names = notebooks.answering(view.run, earlier)
     known = {name: value for name, value in job.items() if value}
-    if is_command():  # a program that calls this may load it anew
-        share(str(Path(profile).absolute()), job=known, run=run)
-        if baseline:
-            share(str(Path(baseline).absolute()), job={}, run=earlier)
     parameters = {
         "profile": str(Path(profile).absolute()),
         "baseline": str(Path(baseline).absolute()) if baseline else "",
@@ -175,6 +171,7 @@ def _write(
     tables: list[str] = []
 
     def write() -> None:
+        report_html.prepare()
         _page()
         tables[:] = _write_tables(view, earlier, made / links.FOLDER)
 
@@ -217,15 +214,15 @@ def _write(
         if own:
             report_html.clean(made, own, files)
 
-    with beside(write_rest):
-        pages = [write_page(name) for name in names[1:]]
-        if pdf:
-            chosen = [*shown.values()] if pdf == ALL else [shown[names[0]]]
-            whole = links.to_print(report_html.pages(chosen, title=f"perfkit: {run}"))
-            foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
-            (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
-        if own:
-            report_html.clean(made, own, [*pages, *[made / PRINTED] * bool(pdf)])
+    write_rest()
+    pages = [write_page(name) for name in names[1:]]
+    if pdf:
+        chosen = [*shown.values()] if pdf == ALL else [shown[names[0]]]
+        whole = links.to_print(report_html.pages(chosen, title=f"perfkit: {run}"))
+        foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
+        (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
+    if own:
+        report_html.clean(made, own, [*pages, *[made / PRINTED] * bool(pdf)])
     done("pages")
     return failures
 
