@@ -193,8 +193,9 @@ def _write(
         found.summary["pictures"] = pictures(kept[notebooks.SUMMARY])
     why = {name: str(failure) for name, failure in failures.items()}
     write_summary(made, summary_inputs(view, parameters), found, linked, why)
-    parts = links.pages(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
-    parts |= {name: failed(name, failure) for name, failure in failures.items()}
+    known = [(id, figure["source"]) for id, figure in found.figures.items()]
+    broken = {name: failed(name, failure) for name, failure in failures.items()}
+    parts = links.pages(kept, linked, known) | broken
     shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
     run = Path(parameters["profile"]).name
     others = [file for file in made.rglob("*") if file.is_file()]
@@ -217,8 +218,10 @@ def _write(
     write_rest()
     pages = [write_page(name) for name in names[1:]]
     if pdf:
-        chosen = [*shown.values()] if pdf == ALL else [shown[names[0]]]
-        whole = links.to_print(report_html.pages(chosen, title=f"perfkit: {run}"))
+        chosen = names if pdf == ALL else names[:1]
+        printed_cells = Report([cell for cell in linked.cells if cell.notebook in chosen])
+        on_paper = links.pages({n: kept[n] for n in chosen if n in kept}, printed_cells, known, is_one=True) | broken
+        whole = report_html.pages([(shown[n][0], on_paper[n]) for n in chosen], title=f"perfkit: {run}")
         foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
         (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
     if own:
@@ -437,7 +440,7 @@ def markdown(content: dict[str, Any]) -> str:
     """Return the first page as Markdown, from the content of `summary.json`."""
     nothing = "" if content["findings"] else nothing_found(content["figures"])
     return _page().render(
-        **content,
+        **{**content, "figures": _with_ids(content["figures"])},
         weeks=WEEKS,
         questions=by_command((r["question"], r["reason"], r["record"]) for r in content["summary"]["questions"]),
         more=steps_left(content["summary"]),
@@ -452,7 +455,7 @@ def figures_markdown(content: dict[str, Any]) -> str:
     """Return all figures as a table in Markdown, from the content of `summary.json`."""
     about = content["inputs"]
     lines = [("figure", "value", "definition", "source"), ("---",) * 4]
-    for figure in content["figures"].values():
+    for figure in _with_ids(content["figures"]).values():
         files = (f"[{_safe(Path(path).stem)}]({path})" for path in figure.get("tables", ()))
         source = ", ".join([_safe(figure["source"]), *files])
         lines.append((_safe(figure["label"]), _value(figure), _safe(figure["definition"]), source))
@@ -461,10 +464,17 @@ def figures_markdown(content: dict[str, Any]) -> str:
     return f"# All figures of {_safe(Path(about['parameters']['profile']).name)}\n\n{made}\n\n{table}\n"
 
 
+def _with_ids(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return figures that know their ids."""
+    return {id: {**figure, "id": id} for id, figure in figures.items()}
+
+
 def _value(figure: dict[str, Any], text: str = "") -> str:
     """Return a figure's text, or another, as a link to the cell that shows it."""
     cell, text = figure.get("cell"), _safe(text or figure["text"])
-    return f"[{text}]({links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']})" if cell else text
+    if not cell:
+        return text
+    return f"[{text}]({links.address(cell['notebook'])}#{links.anchor(figure['id'])})"
 
 
 def _safe(text: str) -> str:
