@@ -56,6 +56,10 @@ class Failure:
     def __str__(self) -> str:
         return f"{self.error}: {self.message}".removesuffix(": ")
 
+    def cleaned(self, clean: Callable[[str], str]) -> Failure:
+        """Return the same with other texts."""
+        return Failure(clean(self.error), clean(self.message), clean(self.code))
+
 
 Executed = nbformat.NotebookNode | Failure
 
