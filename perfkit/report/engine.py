@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,8 +20,16 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
+from nbclient.exceptions import DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
+from papermill.exceptions import PapermillExecutionError
+from papermill.execute import execute_notebook
+
+from perfkit.report.processes import end
+
+__all__ = ["DeadKernelError", "Kernel", "PapermillExecutionError", "execute"]
+
 
 ENGINE = "perfkit"  # the name of the engine at papermill
 KERNEL = "python3"  # Jupyter's name of a kernel of the Python that runs this
@@ -111,8 +118,9 @@ class Kernel:
         """End the kernel with its children at once, and let no further one start; for another thread."""
         with self._lock:
             self._is_over = True
-        if self._process:
-            end(self._process)
+            process = self._process
+        if process:
+            end(process)
 
     def close(self) -> None:
         """End the kernel and clear up after it."""
@@ -145,12 +153,19 @@ class WarmEngine(Engine):  # type: ignore[misc]  # papermill has no types
 papermill_engines.register(ENGINE, WarmEngine)
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """Kill a process that leads a group of its own, with its children, if it still runs."""
-    if process.poll() is not None:
-        return
-    with suppress(ProcessLookupError):
-        if os.name == "posix":
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+def execute(notebook: Path, parameters: dict[str, Any], kernel: Kernel) -> nbformat.NotebookNode:
+    """Run a notebook in a kernel and return it with its outputs.
+
+    Raises PapermillExecutionError if a cell raises, DeadKernelError if the kernel ends, RuntimeError if none starts.
+    """
+    executed: nbformat.NotebookNode = execute_notebook(
+        notebook,
+        None,  # written when the report is: a full disk is the report's problem, not the notebook's
+        parameters,
+        engine_name=ENGINE,
+        kernel_name=KERNEL,
+        progress_bar=False,
+        cwd=os.getcwd(),
+        kernel=kernel,
+    )
+    return executed

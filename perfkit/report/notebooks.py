@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
-from nbclient.exceptions import DeadKernelError
 
 from perfkit.diagnosis.finding import Figure, Finding, Refusal, finite, plain
 from perfkit.format import elided
-from perfkit.report.engine import ENGINE, KERNEL, Kernel
 from perfkit.run import Run
+
+if TYPE_CHECKING:
+    from perfkit.report.engine import Kernel
 
 MIME = "application/vnd.perfkit.record+json"
 # Begins the tag of a cell that has an answer only where one of the tables, or kinds of captures, it names was recorded.
@@ -121,6 +121,8 @@ def execute(
     `meanwhile` is called while a core is idle. An exception, such as Ctrl-C, that leaves this
     function ends the kernel at once, with its children.
     """
+    from perfkit.report.engine import Kernel  # a notebook imports this module too, and needs no papermill
+
     kernel = Kernel(_setup(names, parameters))
 
     def run() -> dict[str, Executed]:
@@ -161,26 +163,16 @@ def _sources(name: str) -> list[str]:
 
 def _executed(name: str, parameters: dict[str, Any], kernel: Kernel) -> Executed:
     """Run a notebook, and return it or why it failed."""
-    import papermill
+    from perfkit.report import engine
 
     try:
-        executed: nbformat.NotebookNode = papermill.execute_notebook(
-            folder() / f"{name}.ipynb",
-            None,  # written when the report is: a full disk is the report's problem, not the notebook's
-            _accepted(name, parameters),
-            engine_name=ENGINE,
-            kernel_name=KERNEL,
-            progress_bar=False,
-            cwd=os.getcwd(),
-            kernel=kernel,
-        )
-    except papermill.PapermillExecutionError as e:
+        return engine.execute(folder() / f"{name}.ipynb", _accepted(name, parameters), kernel)
+    except engine.PapermillExecutionError as e:
         return Failure(e.ename, elided(e.evalue, LONGEST), e.source)
-    except DeadKernelError:
+    except engine.DeadKernelError:
         return Failure("the kernel died", kernel.ending())
     except (OSError, RuntimeError) as e:
         return Failure("the kernel did not start", str(e))
-    return executed
 
 
 def _accepted(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

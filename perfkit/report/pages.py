@@ -35,13 +35,13 @@ from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output, paper
 from perfkit.report.blocks import WEEKS, by_command, remarks
 from perfkit.report.comparison import published as published_figures
-from perfkit.report.engine import end
 from perfkit.report.first_page import CHECK, LISTS, steps_left
 from perfkit.report.html import Lead
 from perfkit.report.links import Report, presented
 from perfkit.report.machine import Machine, named
 from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
 from perfkit.report.output import TEXT
+from perfkit.report.processes import end
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES

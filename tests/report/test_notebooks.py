@@ -13,8 +13,9 @@ import pytest
 
 import make
 from perfkit.report import notebooks
-from perfkit.report.engine import Kernel, end
+from perfkit.report.engine import Kernel
 from perfkit.report.notebooks import Executed, Failure, execute
+from perfkit.report.processes import end
 
 SPEC = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PROCESS = "import os; os.getpid()"
