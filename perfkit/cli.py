@@ -332,10 +332,8 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
     run, in a table [job].
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more would wait for matrices, each with a core of its own
-    from perfkit.report import kernels
     from perfkit.report.pages import build
 
-    kernels.IS_COMMAND = True
     notes: list[str] = []
     try:
         with _bar("report") as progress:

@@ -68,13 +68,6 @@ def register() -> None:
     alt.theme.register("perfkit", enable=True)(_theme)
 
 
-def trust() -> None:
-    """Check no chart of this process against Altair's schema, which takes a third of drawing it; tests check them."""
-    schemapi.disable_debug_mode()
-    schemapi.SchemaBase.validate = classmethod(lambda *given: None)  # type: ignore[method-assign,assignment]
-    marked(pd.DataFrame({"x": [0]}), "bar", alt.X("x:Q")).to_dict()  # the first makes what others of the process find
-
-
 def follow_cells() -> str:
     """Let charts shown from now on take the width of their notebook cell, and follow it; return the style they need.
 

@@ -142,7 +142,7 @@ _PREPARED: list[Selection] = []
 def prepare(
     profile: str, *, job: Mapping[str, Any] | None = None, peaks: str = "", **choice: Any
 ) -> None:
-    """Load, select and diagnose a run for processes that this one forks: `load` and `select` then return it."""
+    """Load, select and diagnose a run for all notebooks of a kernel: `load` and `select` then return it."""
     _PREPARED.append(select(share(profile, job=job or {}), **choice))
     _PREPARED.append(judged(_PREPARED[-1]))
     findings(_PREPARED[-1], peaks=peaks)

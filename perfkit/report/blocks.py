@@ -284,12 +284,13 @@ def sentences(decoded: Iterable[Decoded]) -> Shown:
     return Shown(f"<ul>{''.join(items)}</ul>" if items else note("No kernel was measured.").html, f"{len(items)} names")
 
 
-def figure_table(figures: dict[str, Figure], ids: Iterable[str] = (), *, cell: str = "") -> pd.DataFrame:
+def figure_table(figures: dict[str, Figure], ids: Iterable[str] = (), *, group: str = "") -> pd.DataFrame:
     """Return figures as rows: figure, value (a link, with its unit), definition, source.
 
-    Those of `ids`, or that the metadata of the notebooks' `cell` lists (its id); all when neither is given.
+    Those of `ids`, or those that the cell of this `group` shows, as its metadata says; all when neither is given.
     """
-    ids = ids or next((one.listed for one in links.stored() if cell and one.id == cell), ())
+    if group:
+        ids = next(cell.listed for cell in links.stored() if cell.group == group)
     chosen = [figures[i] for i in (ids or figures) if i in figures]
     rows = [(f.label, links.figure(f), f.definition, links.tables(f)) for f in chosen]
     return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])

@@ -23,6 +23,7 @@ from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, percent, printable
 from perfkit.report import html, output
 from perfkit.report.blocks import note, refusals
+from perfkit.report.machine import Machine, named
 from perfkit.report.output import TEXT
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -204,13 +205,13 @@ def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note 
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        (made / "comparison.json").write_text(as_json(series), **TEXT)
-        (made / "index.html").write_text(_page(series), **TEXT)
-        html.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
+        machine = named(out, {str(number): path for number, path in enumerate(every, start=1)})
+        (made / "comparison.json").write_text(machine.text(as_json(series)), **TEXT)
+        (made / "index.html").write_text(_page(series, machine), **TEXT)
     return out / "index.html"
 
 
-def _page(series: Series) -> str:
+def _page(series: Series, machine: Machine) -> str:
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
     cells = [new_markdown_cell(f"# {TITLE}")]
@@ -222,7 +223,8 @@ def _page(series: Series) -> str:
         data = dict(bundle[0] if isinstance(bundle, tuple) else bundle)
         cells += [new_code_cell("", outputs=[new_output("display_data", data=data)])]
     first, *_, last = series.runs
-    return html.page(new_notebook(cells=cells), title=f"{_safe(last)} against {_safe(first)}")
+    notebook = machine.value(new_notebook(cells=cells))
+    return html.page(notebook, title=machine.text(f"{_safe(last)} against {_safe(first)}"))
 
 
 def _parts(series: Series) -> Iterator[tuple[str, Shown | Any]]:

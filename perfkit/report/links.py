@@ -5,16 +5,19 @@ analyses and tables it shows: ``"perfkit": {"shows": ["idle_frac", "timeline.bre
 cell that names it, else its analysis, else one of its tables.
 
 A notebook shows a figure as a link to the notebook beside it, which JupyterLab follows, and marks the names of tables.
-`resolved` turns both into links of the page, or into plain text where they would lead nowhere. All that comes from
-outside is escaped before: a name from a profile cannot pass for one of these marks.
+`resolved` turns both into links of the page, or into plain text where they would lead nowhere: it reads the marks with
+an HTML parser. All that comes from outside is escaped before: a name from a profile cannot pass for a mark. On its page
+a figure has an anchor of its own, such as ``3_system.html#idle_frac``.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from html import escape, unescape
+from html import escape
+from html.parser import HTMLParser
+from itertools import accumulate
 from typing import NamedTuple
+from urllib.parse import quote
 
 import nbformat
 from nbformat import NotebookNode
@@ -30,22 +33,16 @@ from perfkit.selection import Selection
 
 
 class Cell(NamedTuple):
-    """A cell of code: the name of its notebook, its id, and the figures, analyses and tables that it shows."""
+    """A cell of code: the name of its notebook, its id, and the figures, analyses and tables that it shows.
+
+    `group` names the figures together, for `report.figure_table`; empty where they have no name.
+    """
 
     notebook: str
     id: str
     shows: frozenset[str]
     listed: tuple[str, ...] = ()  # the same in their order
-
-    @property
-    def anchor(self) -> str:
-        """The cell's name on its page of the report."""
-        return f"{self.notebook}-{self.id}"
-
-    @property
-    def href(self) -> str:
-        """The link to the cell from any page of the report."""
-        return f"{address(self.notebook)}#{self.anchor}"
+    group: str = ""
 
 
 def address(notebook: str) -> str:
@@ -55,22 +52,16 @@ def address(notebook: str) -> str:
 
 QUIET = "color:inherit;text-decoration:underline dotted;text-underline-offset:.2em;white-space:nowrap"
 LONGEST = 200  # characters of a text or a source
-_FIGURE = re.compile(
-    r'<a class="perfkit-figure" data-id="([^"]*)" data-source="([^"]*)" data-label="([^"]*)" href[^>]*>([^<]*)</a>'
-)
-_PAGE = re.compile(r'(?<=<a class="perfkit-figure" )((?:id="[\w-]+" )?)href="\w+\.html#|(?<=<a )()href="index\.html#')
-_FILE = re.compile(r'<a class="perfkit-data" href="[^"]*">([^<]*)</a>')
-_TABLE = re.compile(r'<span class="perfkit-data" data-table="([\w/]+)">([^<]*)</span>')
+FIGURE, DATA = "perfkit-figure", "perfkit-data"  # classes of the marks
 File = Callable[[str], str]
 
 
 class Known(NamedTuple):
-    """What a link knows of its figure: its id, source, label, and the text that is the link."""
+    """What a link knows of its figure."""
 
     id: str
     source: str
     label: str
-    text: str
 
 
 Target = Callable[[Known], str]
@@ -120,7 +111,7 @@ class Report:
         return f"{FOLDER}/{found.lower()}.parquet" if found else ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Led:
     """A number that leads to a cell: its own anchor in the summary, empty elsewhere, what it is, and its tables."""
 
@@ -131,55 +122,92 @@ class _Led:
 
 @dataclass
 class _Trail:
-    """What leads where on a page; `led` holds by the anchor of a cell the figures that lead there."""
+    """What leads where on the pages; `led` holds by cell the figures that lead there, by their ids.
+
+    `is_one`: all pages are one document, which stands alone.
+    """
 
     report: Report
-    led: dict[str, dict[str, _Led]] = field(default_factory=dict)
+    is_one: bool = False
+    led: dict[Cell, dict[str, _Led]] = field(default_factory=dict)
 
     def of(self, notebook: str) -> Callable[[str, str], str]:
         """Return what resolves the HTML of a notebook's cells; a figure of the summary can be led back to."""
 
         def linked(html: str, at: str) -> str:
             def target(figure: Known) -> str:
-                cell, anchor = self.led_to(figure, is_summary=notebook == SUMMARY)
-                own = f'id="{anchor}" ' if anchor else ""
-                return f'{own}href="{cell.href}"' if cell and cell.anchor != f"{notebook}-{at}" else ""
+                cell, own = self.led_to(figure, is_summary=notebook == SUMMARY)
+                if cell is None or (cell.notebook, cell.id) == (notebook, at):
+                    return ""
+                name = f'id="{own}" ' if own else ""
+                return f'{name}href="{self.href(cell.notebook, anchor(figure.id))}"'
 
-            return resolved(html, target, self.report.file)
+            return resolved(html, target, self.file)
 
         return linked
+
+    def href(self, notebook: str, anchor: str) -> str:
+        """Return the link to a place of a notebook's page."""
+        return f"#{anchor}" if self.is_one else f"{address(notebook)}#{anchor}"
+
+    def file(self, table: str) -> str:
+        """Return the path of a table's file; empty where there is none, or on paper."""
+        return "" if self.is_one else self.report.file(table)
 
     def led_to(self, known: Known, *, is_summary: bool = False) -> tuple[Cell | None, str]:
         """Note that a figure leads to its cell, and return that and the figure's own anchor, empty for none."""
         cell = self.report.cell(known.id, known.source)
         if cell is None:
             return None, ""
-        there = self.led.setdefault(cell.anchor, {})
+        there = self.led.setdefault(cell, {})
         if known.id in there:
             return cell, ""
-        anchor = f"figure-{sum(map(len, self.led.values()))}" if is_summary else ""
-        there[known.id] = _Led(anchor, known, self.report.files(known.source))
-        return cell, anchor
+        own = f"from-{anchor(known.id)}" if is_summary else ""
+        there[known.id] = _Led(own, known, self.report.files(known.source))
+        return cell, own
 
-    def back(self, anchor: str) -> str:
-        """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
-        figures = self.led[anchor].values()
+    def landing(self, cell: Cell) -> dict[str, object]:
+        """Return a cell's anchors, and the line under it: the summary's numbers that lead there, and its tables."""
+        figures = self.led[cell].values()
+        anchors = [anchor(led.known.id) for led in figures]
         labels = {led.known.label: led.anchor for led in figures if led.anchor}
-        back = [f'<a href="index.html#{anchor}">{escape(label)}</a>' for label, anchor in labels.items()]
-        files = {path: table for led in figures for table, path in led.files.items()}  # a file may have two names
-        data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for path, name in files.items()]
+        back = [f'<a href="{self.href(SUMMARY, own)}">{escape(label)}</a>' for label, own in labels.items()]
         parts = [f"↑ In the summary: {several(back, MOST)}"] if back else []
-        return " · ".join([*parts, *([f"Data: {', '.join(data)}"] if data else [])])
+        files = {path: table for led in figures for table, path in led.files.items()}  # a file may have two names
+        names = [data(name, path) for path, name in files.items() if not self.is_one]
+        if names:
+            parts.append(f"Data: {', '.join(names)}")
+        return {"anchors": anchors, "html": " · ".join(parts)}
+
+
+def anchor(figure: str) -> str:
+    """Return the name of a figure's place on its page.
+
+    >>> anchor("idle_frac"), anchor("step_median_ns, before")
+    ('idle_frac', 'step_median_ns%2C%20before')
+    """
+    return quote(figure, safe="")
+
+
+def data(table: str, path: str) -> str:
+    """Return a table's name as a link to its file."""
+    return f'<a class="{DATA}" href="{escape(path)}">{called(table)}</a>'
 
 
 def cells(found: Iterable[tuple[str, nbformat.NotebookNode]]) -> list[Cell]:
     """Return the cells of code of step notebooks, given with their names, that are not for the explorer."""
     return [
-        Cell(name, cell.id, frozenset(shows := tuple(cell.metadata.get("perfkit", {}).get("shows", ()))), shows)
+        _cell(name, cell)
         for name, notebook in found
         for cell in notebook.cells
         if name != SUMMARY and cell.cell_type == "code" and LIVE not in cell.metadata.get("tags", [])
     ]
+
+
+def _cell(notebook: str, cell: NotebookNode) -> Cell:
+    about = cell.metadata.get("perfkit", {})
+    listed = tuple(about.get("shows", ()))
+    return Cell(notebook, cell.id, frozenset(listed), listed, about.get("group", ""))
 
 
 @cache
@@ -220,9 +248,44 @@ def figure(known: Figure, *, text: str = "") -> Shown:
     return Shown(html, told)
 
 
-def to_print(html: str) -> str:
-    """Return pages in one document: links stay within it, and tables are named, no longer links to their files."""
-    return _PAGE.sub(lambda found: f'{found[1] or ""}href="#', _FILE.sub(r"\1", html))
+class _Marks(HTMLParser):
+    """Finds figures and tables in HTML, and what goes in the place of their tags; all else stays as it is."""
+
+    def __init__(self, html: str, target: Target, file: File) -> None:
+        super().__init__(convert_charrefs=False)
+        self._target, self._file = target, file
+        self._html = html
+        self._lines = [0, *accumulate(len(line) + 1 for line in html.split("\n"))]
+        self._end: str | None = None  # what ends the mark that is open
+        self.edits: list[tuple[int, int, str]] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the beginning of a mark."""
+        given = {name: value or "" for name, value in attrs}
+        match given:
+            case {"class": "perfkit-figure", "data-id": id, "data-source": source, "data-label": label}:
+                attributes = self._target(Known(id, source, label))
+                opening = f'<a class="{FIGURE}" {attributes}>' if attributes else ""
+            case {"class": "perfkit-data", "data-table": table}:
+                path = self._file(table)
+                opening = f'<a class="{DATA}" href="{escape(path)}">' if path else ""
+            case _:
+                return
+        self._edit(self.get_starttag_text() or "", opening)
+        self._end = "</a>" if opening else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note the end of a mark, which holds nothing but text."""
+        if self._end is not None:
+            self._edit(f"</{tag}>", self._end)
+            self._end = None
+
+    def _edit(self, before: str, after: str) -> None:
+        line, column = self.getpos()
+        begin = self._lines[line - 1] + column
+        self.edits.append((begin, begin + len(before), after))
 
 
 def resolved(html: str, target: Target, file: File) -> str:
@@ -234,16 +297,13 @@ def resolved(html: str, target: Target, file: File) -> str:
     >>> resolved(shown, lambda known: f'href="#{known.id}"', lambda name: "")
     '<a class="perfkit-figure" href="#idle_frac">5.0 %</a>'
     """
-
-    def link(found: re.Match[str]) -> str:
-        attributes = target(Known(*map(unescape, found.groups())))
-        return f'<a class="perfkit-figure" {attributes}>{found[4]}</a>' if attributes else found[4]
-
-    def data(found: re.Match[str]) -> str:
-        path = file(found[1])
-        return f'<a class="perfkit-data" href="{escape(path)}">{found[2]}</a>' if path else found[2]
-
-    return _TABLE.sub(data, _FIGURE.sub(link, html))
+    if FIGURE not in html and DATA not in html:
+        return html  # most HTML is a long table without them
+    parts, at = [], 0
+    for begin, end, after in _Marks(html, target, file).edits:
+        parts += [html[at:begin], after]
+        at = end
+    return "".join([*parts, html[at:]])
 
 
 def beside(notebook: NotebookNode, report: Report) -> NotebookNode:
@@ -260,21 +320,26 @@ def beside(notebook: NotebookNode, report: Report) -> NotebookNode:
 
 
 def pages(
-    notebooks: Mapping[str, NotebookNode], report: Report, figures: Iterable[tuple[str, str]] = ()
+    notebooks: Mapping[str, NotebookNode],
+    report: Report,
+    figures: Iterable[tuple[str, str]] = (),
+    *,
+    is_one: bool = False,
 ) -> dict[str, NotebookNode]:
     """Return copies of notebooks as pages of a report: links lead to cells and back, and to files.
 
     `notebooks` are by name, the summary first; `figures` the id and source of further figures that lead there.
+    `is_one`: the pages are one document for paper, whose links stay in it.
     """
-    trail = _Trail(report)
+    trail = _Trail(report, is_one)
     made = {name: _mapped(notebook, trail.of(name)) for name, notebook in notebooks.items()}
     for id, source in figures:
-        trail.led_to(Known(id, source, "", ""))
+        trail.led_to(Known(id, source, ""))
+    landings = {(cell.notebook, cell.id): trail.landing(cell) for cell in trail.led}
     for name, notebook in made.items():
         for cell in notebook.cells:
-            anchor = f"{name}-{cell.get('id')}"
-            if anchor in trail.led:
-                cell.metadata["landing"] = {"anchor": anchor, "html": trail.back(anchor)}
+            if (name, cell.get("id")) in landings:
+                cell.metadata["landing"] = landings[name, cell.get("id")]
     return made
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 
 from perfkit.diagnosis.finding import Figure, Finding, Refusal, finite, plain
 from perfkit.format import elided
-from perfkit.report.kernels import Died, Kernels, engine
 from perfkit.run import Run
+
+if TYPE_CHECKING:
+    from perfkit.report.engine import Kernel
 
 MIME = "application/vnd.perfkit.record+json"
 # Begins the tag of a cell that has an answer only where one of the tables, or kinds of captures, it names was recorded.
@@ -46,7 +43,6 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
 }
 START = "start"  # leads to the others; a page for a person, no part of a report
 LONGEST = 4000  # characters of an error's message
-_IMPORTED = re.compile(r"^from perfkit import (\w+(?:, *\w+)*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +55,10 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.error}: {self.message}".removesuffix(": ")
+
+    def cleaned(self, clean: Callable[[str], str]) -> Failure:
+        """Return the same with other texts."""
+        return Failure(clean(self.error), clean(self.message), clean(self.code))
 
 
 Executed = nbformat.NotebookNode | Failure
@@ -115,69 +115,67 @@ def execute(
     done: Callable[[str], None],
     meanwhile: Callable[[], object] = lambda: None,
 ) -> dict[str, Executed]:
-    """Run notebooks of `NOTEBOOKS`, several at a time, and return each by its name, or why it failed.
+    """Run notebooks of `NOTEBOOKS` one after the other, and return each by its name, or why it failed.
 
-    Each gets those `parameters` that its parameters cell has; one that fails leaves the others. `meanwhile` is called
-    while a core is idle. An exception, such as Ctrl-C, that leaves this function ends all kernels at once, with their
-    children.
+    Each gets those `parameters` that its parameters cell has; one that fails leaves the others.
+    `meanwhile` is called while a core is idle. An exception, such as Ctrl-C, that leaves this
+    function ends the kernel at once, with its children.
     """
-    imported = {n: [line for cell in stored(n).cells for line in _IMPORTED.findall(cell.source)] for n in names}
-    parts = {name: [p.strip() for line in lines for p in line.split(",")] for name, lines in imported.items()}
-    asking = [_accepted(name, parameters) for name in names if "diagnosis" in parts[name]]
-    runs = [{key: value for key, value in given.items() if value and key not in UNSHARED} for given in asking]
-    distinct = [run for number, run in enumerate(runs) if "profile" in run and run not in runs[:number]]
-    kernels = Kernels(names, dict.fromkeys(part for each in parts.values() for part in each), distinct)
-    running: Any = import_module("papermill.execute")
-    write = import_module("papermill.iorw").write_ipynb  # makes the text, which takes long, also for no path
-    running.write_ipynb = lambda notebook, path: path and write(notebook, path)
+    from perfkit.report.engine import Kernel  # a notebook imports this module too, and needs no papermill
 
-    def one(name: str) -> Executed:
+    kernel = Kernel(_setup(names, parameters))
+
+    def run() -> dict[str, Executed]:
+        executed: dict[str, Executed] = {}
         try:
-            return _executed(name, parameters, kernels)
+            for name in names:
+                executed[name] = _executed(name, parameters, kernel)
+                done(name)
         finally:
-            done(name)
+            kernel.close()
+        return executed
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
-        warnings.filterwarnings("ignore", category=UserWarning, module="papermill")
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(run)
         try:
-            cells = {name: len(stored(name).cells) + 20 * (name == SUMMARY) for name in names}  # its cells take longer
-            longest_first = sorted(names, key=lambda name: -cells[name])
-            executed = zip(longest_first, pool.map(one, longest_first), strict=True)
-            import_module("perfkit.report.html").prepare()  # a core is idle while the runs are prepared
             meanwhile()
-            return dict(sorted(executed, key=lambda each: names.index(each[0])))
+            return running.result()
         finally:
-            kernels.end()
+            kernel.kill()
 
 
-def _executed(name: str, parameters: dict[str, Any], kernels: Kernels) -> Executed:
-    import papermill
+def _setup(names: Iterable[str], parameters: Mapping[str, Any]) -> str:
+    """Return the code that a kernel runs first: it diagnoses the run once for all notebooks."""
+    needed = [name for name in names if "diagnosis" in "".join(_sources(name))]
+    choices: list[dict[str, Any]] = []
+    for name in needed:
+        given = _accepted(name, parameters)
+        choice = {key: value for key, value in given.items() if value and key not in UNSHARED}
+        if "profile" in choice and choice not in choices:
+            choices.append(choice)
+    return "\n".join(["from perfkit import diagnosis", *(f"diagnosis.prepare(**{each!r})" for each in choices)])
 
-    logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
+
+def _sources(name: str) -> list[str]:
+    """Return the code of a notebook's cells."""
+    return [cell.source for cell in stored(name).cells if cell.cell_type == "code"]
+
+
+def _executed(name: str, parameters: dict[str, Any], kernel: Kernel) -> Executed:
+    """Run a notebook, and return it or why it failed."""
+    from perfkit.report import engine
+
     try:
-        child = kernels.child(name)
-    except OSError as e:
-        return Failure("the kernel did not start", str(e))
-    try:
-        executed: nbformat.NotebookNode = papermill.execute_notebook(
-            folder() / f"{name}.ipynb",
-            None,  # written when the report is: a full disk is the report's problem, not the notebook's
-            _accepted(name, parameters),
-            engine_name=engine(),
-            progress_bar=False,
-            cwd=os.getcwd(),
-            child=child,
-        )
-    except papermill.PapermillExecutionError as e:
+        return engine.execute(folder() / f"{name}.ipynb", _accepted(name, parameters), kernel)
+    except engine.PapermillExecutionError as e:
         return Failure(e.ename, elided(e.evalue, LONGEST), e.source)
-    except Died:
-        return Failure("the kernel died", kernels.ending(name))
-    finally:
-        child.close()
-    return executed
+    except engine.DeadKernelError:
+        return Failure("the kernel died", kernel.ending())
+    except (OSError, RuntimeError) as e:
+        return Failure("the kernel did not start", str(e))
 
 
-def _accepted(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _accepted(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those parameters that a notebook has."""
     sources = [cell.source for cell in stored(name).cells if "parameters" in cell.metadata.get("tags", [])]
     accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}

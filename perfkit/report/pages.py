@@ -37,11 +37,12 @@ from perfkit.report.blocks import WEEKS, by_command, remarks
 from perfkit.report.comparison import published as published_figures
 from perfkit.report.first_page import CHECK, LISTS, steps_left
 from perfkit.report.html import Lead
-from perfkit.report.kernels import beside, end, is_command
 from perfkit.report.links import Report, presented
+from perfkit.report.machine import Machine, named
 from perfkit.report.notebooks import LIVE, MIME, NEEDS, OPTIONAL, Failure
 from perfkit.report.output import TEXT
-from perfkit.run import Run, load, share
+from perfkit.report.processes import end
+from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
 
@@ -54,6 +55,7 @@ LIMIT = 180  # s
 DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
 ALL = "all"  # pages are printed, not only the first one
 QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-pdf-header-footer")
+INPUTS = ("profile", "baseline", "peaks", "published")  # parameters that are paths
 MADE_BY = "perfkit report"  # in the marker of the folder
 PRINTED = "print.html"  # all pages in one, until a browser has printed them
 LONGEST = 300  # characters of a failure in a message
@@ -96,7 +98,7 @@ def build(
     `families`: as in `perfkit.select`. `peaks`, `published`: files of `perfkit.hardware.load_peaks` and
     `perfkit.report.against_published`. `pdf`: what to print to ``report.pdf``, which
     needs Chromium: "summary" (the first page), ALL (the steps behind it as well), or nothing. `keep_paths`:
-    whether absolute paths, user name and host name of this machine stay, see `perfkit.report.html.clean`. `job`: what
+    whether absolute paths, user name and host name of this machine stay, see `perfkit.report.machine`. `job`: what
     only you know, see `perfkit.load`. `progress`:
     called with the number of finished steps, their total and the name of what just ended; `note` with a sentence for
     you.
@@ -122,10 +124,6 @@ def build(
         browser()
     names = notebooks.answering(view.run, earlier)
     known = {name: value for name, value in job.items() if value}
-    if is_command():  # a program that calls this may load it anew
-        share(str(Path(profile).absolute()), job=known, run=run)
-        if baseline:
-            share(str(Path(baseline).absolute()), job={}, run=earlier)
     parameters = {
         "profile": str(Path(profile).absolute()),
         "baseline": str(Path(baseline).absolute()) if baseline else "",
@@ -146,7 +144,8 @@ def build(
 
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
         own = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
-        failures = _write(view, earlier, names, parameters, made, done, pdf=pdf, own={} if keep_paths else own)
+        this = Machine({}) if keep_paths else named(out, own)
+        failures = _write(view, earlier, names, parameters, made, done, pdf=pdf, machine=this)
         missing = {name: str(failure) for name, failure in failures.items()}
         if pdf:
             missing |= _print(made)
@@ -166,22 +165,24 @@ def _write(
     done: Callable[[str], None],
     *,
     pdf: str,
-    own: Mapping[str, str | Path | None],
+    machine: Machine,
 ) -> dict[str, Failure]:
     """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError.
 
-    `own` are the paths whose names are taken out, see `report_html.clean`; if there are none, all stay.
+    All that is written goes through `machine`, which takes out the names of this machine.
     """
     tables: list[str] = []
 
     def write() -> None:
+        report_html.prepare()
         _page()
-        tables[:] = _write_tables(view, earlier, made / links.FOLDER)
+        tables[:] = _write_tables(view, earlier, made / links.FOLDER, machine)
 
     is_small = sum(map(_size, view.run.profiles + (earlier.profiles if earlier else ()))) <= SMALL
     results = notebooks.execute(names, parameters, done=done, meanwhile=write if is_small else lambda: None)
     failures = {name: each for name, each in results.items() if isinstance(each, Failure)}
-    executed = {name: each for name, each in results.items() if not isinstance(each, Failure)}
+    inputs = [name for name in INPUTS if parameters[name]]
+    executed = {name: machine.notebook(each, inputs) for name, each in results.items() if not isinstance(each, Failure)}
     if not executed:
         name, failure = next(iter(failures.items()))
         raise PerfkitError(f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}.")
@@ -194,38 +195,29 @@ def _write(
     found = collect(executed.items())
     if found.summary:
         found.summary["pictures"] = pictures(kept[notebooks.SUMMARY])
-    why = {name: str(failure) for name, failure in failures.items()}
-    write_summary(made, summary_inputs(view, parameters), found, linked, why)
-    parts = links.pages(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
-    parts |= {name: failed(name, failure) for name, failure in failures.items()}
+    told = {name: failure.cleaned(machine.text) for name, failure in failures.items()}
+    why = {name: str(failure) for name, failure in told.items()}
+    write_summary(made, machine.value(summary_inputs(view, parameters)), found, linked, why)
+    known = [(id, figure["source"]) for id, figure in found.figures.items()]
+    broken = {name: failed(name, failure) for name, failure in told.items()}
+    parts = links.pages(kept, linked, known) | broken
     shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
     run = Path(parameters["profile"]).name
-    others = [file for file in made.rglob("*") if file.is_file()]
-
-    def write_page(name: str) -> Path:
+    for name in names:
         title, part = shown[name]
         leads = [Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names]
         page = report_html.page(part, title=f"{run}: {title}", run=f"perfkit: {run}", leads=leads)
         (made / links.address(name)).write_text(page, **TEXT)
-        return made / links.address(name)
-
-    def write_rest() -> None:
-        files = [*others, write_page(names[0])]
-        for name, notebook in executed.items():
-            files.append(made / "notebooks" / f"{name}.ipynb")
-            files[-1].write_text(json.dumps(links.beside(notebook, linked), ensure_ascii=False) + "\n", **TEXT)
-        if own:
-            report_html.clean(made, own, files)
-
-    with beside(write_rest):
-        pages = [write_page(name) for name in names[1:]]
-        if pdf:
-            chosen = [*shown.values()] if pdf == ALL else [shown[names[0]]]
-            whole = links.to_print(report_html.pages(chosen, title=f"perfkit: {run}"))
-            foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
-            (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
-        if own:
-            report_html.clean(made, own, [*pages, *[made / PRINTED] * bool(pdf)])
+    for name, notebook in executed.items():
+        text = json.dumps(links.beside(notebook, linked), ensure_ascii=False)
+        (made / "notebooks" / f"{name}.ipynb").write_text(f"{text}\n", **TEXT)
+    if pdf:
+        chosen = names if pdf == ALL else names[:1]
+        printed_cells = Report([cell for cell in linked.cells if cell.notebook in chosen])
+        on_paper = links.pages({n: kept[n] for n in chosen if n in kept}, printed_cells, known, is_one=True) | broken
+        whole = report_html.pages([(shown[n][0], on_paper[n]) for n in chosen], title=f"perfkit: {run}")
+        foot = {"name": printable(run, 80), "date": f"{datetime.now():%Y-%m-%d}"}
+        (made / PRINTED).write_text(paper.footed(whole, is_compact=pdf != ALL, **foot), **TEXT)
     done("pages")
     return failures
 
@@ -266,7 +258,7 @@ def _told(name: str, run: Run, earlier: Run | None) -> set[str]:
     return told | {notebooks.BASELINE}
 
 
-def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[str]:
+def _write_tables(view: Selection, earlier: Run | None, folder: Path, machine: Machine) -> list[str]:
     """Write the tables that figures rest on (own, framework's, baseline's) whole as Parquet, and return their names."""
     traced = view.framework.run
     runs = {"": view.run, "framework": None if traced is view.run else traced, "baseline": earlier}
@@ -278,8 +270,9 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[st
             if frame is None or not len(frame) or (place == "framework" and frame.equals(view.run.table(name))):
                 continue
             (folder / place).mkdir(parents=True, exist_ok=True)
+            table = pa.Table.from_pandas(machine.frame(frame), preserve_index=False)
             with (folder / f"{path.lower()}.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
-                pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), file, compression="zstd")
+                pq.write_table(table, file, compression="zstd")
             written.append(path)
     return written
 
@@ -440,7 +433,7 @@ def markdown(content: dict[str, Any]) -> str:
     """Return the first page as Markdown, from the content of `summary.json`."""
     nothing = "" if content["findings"] else nothing_found(content["figures"])
     return _page().render(
-        **content,
+        **{**content, "figures": _with_ids(content["figures"])},
         weeks=WEEKS,
         questions=by_command((r["question"], r["reason"], r["record"]) for r in content["summary"]["questions"]),
         more=steps_left(content["summary"]),
@@ -455,7 +448,7 @@ def figures_markdown(content: dict[str, Any]) -> str:
     """Return all figures as a table in Markdown, from the content of `summary.json`."""
     about = content["inputs"]
     lines = [("figure", "value", "definition", "source"), ("---",) * 4]
-    for figure in content["figures"].values():
+    for figure in _with_ids(content["figures"]).values():
         files = (f"[{_safe(Path(path).stem)}]({path})" for path in figure.get("tables", ()))
         source = ", ".join([_safe(figure["source"]), *files])
         lines.append((_safe(figure["label"]), _value(figure), _safe(figure["definition"]), source))
@@ -464,10 +457,17 @@ def figures_markdown(content: dict[str, Any]) -> str:
     return f"# All figures of {_safe(Path(about['parameters']['profile']).name)}\n\n{made}\n\n{table}\n"
 
 
+def _with_ids(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return figures that know their ids."""
+    return {id: {**figure, "id": id} for id, figure in figures.items()}
+
+
 def _value(figure: dict[str, Any], text: str = "") -> str:
     """Return a figure's text, or another, as a link to the cell that shows it."""
     cell, text = figure.get("cell"), _safe(text or figure["text"])
-    return f"[{text}]({links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']})" if cell else text
+    if not cell:
+        return text
+    return f"[{text}]({links.address(cell['notebook'])}#{links.anchor(figure['id'])})"
 
 
 def _safe(text: str) -> str:

@@ -1,7 +1,6 @@
 """A JupyterLab and a browser for tests of what a person sees and does."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab server of its own: no settings, workspaces or kernels of the user."""
-    server = Lab(tmp_path_factory.mktemp("lab"), is_forking=sys.platform == "linux")
+    server = Lab(tmp_path_factory.mktemp("lab"))
     yield server
     server.stop()
 

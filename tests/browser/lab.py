@@ -33,41 +33,17 @@ OPEN = """async path => {
 LEAVE = "[...jupyterapp.shell.widgets('main')].forEach(one => one.dispose())"
 HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
     .every(prompt => /[0-9]/.test(prompt.textContent)) || document.querySelector('[data-mime-type*="error"]')"""
-# What JupyterLab's server runs first: its kernels are forked by a process that has imported what notebooks import, and
-# diagnosed the sample that they are handed out with, as for a report.
-FORKED = """
-from jupyter_client.provisioning import LocalProvisioner
-from perfkit.report.kernels import Server
-from perfkit.report.notebooks import sample
-
-server = Server(["analysis", "charts", "diagnosis", "report", "widgets"], [{"profile": str(sample())}])
-
-
-async def forked(self, cmd, *, cwd, env, **options):
-    self.process = server.fork(cmd[3:], cwd, env)
-    self.pid = self.pgid = self.process.pid
-    self.cwd = cwd
-    return self.connection_info
-
-
-LocalProvisioner.launch_kernel = forked
-"""
-NO_DEBUGGER = {"disabledExtensions": {"@jupyterlab/debugger-extension": True}}  # kernels that are forked have none
 FOUND = "[...document.querySelectorAll('.perfkit-table')].find(one => one.ariaLabel === caption)"
 HAS_TEXT = f"([caption, text]) => {FOUND}?.innerText.includes(text)"
 HAS_ROWS = f"([caption, count]) => {FOUND}?.querySelectorAll('tbody tr').length === count"
 
 
 class Lab:
-    def __init__(self, folder: Path, *, cache: Path | None = None, is_forking: bool = False) -> None:
+    def __init__(self, folder: Path, *, cache: Path | None = None) -> None:
         self.folder, self.port = folder / "work", _free_port()
         self.folder.mkdir()
         for name in ("config", "data", "runtime", "settings", "workspaces", "cache"):
             (folder / name).mkdir()
-        if is_forking:
-            (folder / "config" / "labconfig").mkdir()
-            (folder / "config" / "labconfig" / "page_config.json").write_text(json.dumps(NO_DEBUGGER))
-            (folder / "config" / "jupyter_server_config.py").write_text(FORKED)
         self._log = (folder / "log").open("w")
         command = [sys.executable, "-m", "jupyterlab", *QUIET, f"--port={self.port}", f"--ServerApp.token={TOKEN}"]
         self.environment = {

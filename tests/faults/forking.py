@@ -2,16 +2,15 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
-
-from perfkit.report.kernels import Forked
 
 # Answers lines: to a command its process, to a process how it ended. Notebooks are those of a folder.
 PROGRAM = """
@@ -101,6 +100,36 @@ class Commands:
     def end(self) -> None:
         self._lines.close()
         self._process.wait()
+
+
+class Forked:
+    """A process that was forked, with what the tests use of a `subprocess.Popen`."""
+
+    def __init__(self, pid: int, ending: Callable[[int], int | None]) -> None:
+        self.pid = pid
+        self._ending = ending
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how the process ended: its status, or -signal; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._ending(self.pid)
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait until the process has ended."""
+        while (status := self.poll()) is None:
+            time.sleep(0.005)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process if it runs."""
+        self.send_signal(signal.SIGKILL)
 
 
 class Command(Forked):

@@ -647,9 +647,8 @@ def test_a_signal_ends_perfkit_and_its_kernels(
     commands: Commands, tmp_path: Path, out: Path, run: Path, number: signal.Signals
 ) -> None:
     """At once, with status 2 and one line; the report before it stays, and nothing lies beside it."""
-    kernels = min(2, os.cpu_count() or 1)
     with commands.start(waiting(tmp_path), "report", run, "--out", out) as process:
-        pids = processes(tmp_path, process, 2 * kernels)
+        pids = processes(tmp_path, process, 2)
         process.send_signal(number)
         printed, told = answered(process)  # before the notebooks, which sleep longer than it waits
     assert (2, "", f"perfkit: stopped by {number.name}.\n") == (process.returncode, printed, told)
@@ -702,9 +701,8 @@ except KeyboardInterrupt:
 @PROC
 def test_a_killed_report_leaves_no_kernel(commands: Commands, tmp_path: Path, out: Path, run: Path) -> None:
     """Its kernels notice that their parent is gone; the report before it stays, and the next run sweeps up."""
-    kernels = min(2, os.cpu_count() or 1)
     with commands.start(waiting(tmp_path), "report", run, "--out", out) as process:
-        pids = processes(tmp_path, process, 2 * kernels)
+        pids = processes(tmp_path, process, 2)
         process.kill()
         process.communicate(timeout=LIMIT)
     assert gone(pids[::2])

@@ -28,7 +28,8 @@ import make
 import perfkit
 from perfkit import report
 from perfkit.charts import kernels, tables
-from perfkit.report.html import PARAMETERS, SET_IT, clean, drawn, page, pages
+from perfkit.report.html import drawn, page, pages
+from perfkit.report.machine import PARAMETERS, SET_IT, named
 from perfkit.report.notebooks import sample
 from perfkit.report.pages import BROWSERS
 
@@ -322,16 +323,11 @@ def test_paths_stay_where_they_are_asked_for(machine: Path, monkeypatch: pytest.
 @pytest.fixture
 def folder(machine: Path) -> Path:
     """A report in the making."""
-    made = machine / ".report-in-the-making"
-    shutil.rmtree(made, ignore_errors=True)
-    (made / "notebooks").mkdir(parents=True)
-    return made
+    return machine / ".report-in-the-making"
 
 
 def cleaned(folder: Path, text: str, **inputs: str | Path) -> str:
-    (folder / "summary.md").write_text(text, encoding="utf-8")
-    clean(folder, inputs)
-    return (folder / "summary.md").read_text(encoding="utf-8")
+    return named(folder, inputs).text(text)
 
 
 @pytest.mark.parametrize(
@@ -379,34 +375,41 @@ def test_links_and_every_spelling_of_a_path_are_found(folder: Path, machine: Pat
 def test_an_error_in_a_notebook_names_no_folder(folder: Path, machine: Path) -> None:
     lines = [f"File \x1b[32m{machine}/run/a.py:1\x1b[0m", f"ReadError: {machine}/run/a.sqlite: cut"]
     failed = new_output("error", ename="ReadError", evalue=lines[1], traceback=lines)
+    notebook = new_notebook(cells=[new_code_cell(f"# {machine}/run", outputs=[failed])])
+    made = named(folder, {"profile": machine / "run"}).notebook(notebook, ["profile"])
+    assert "# run" == made.cells[0].source
+    assert ["File \x1b[32mrun/a.py:1\x1b[0m", "ReadError: run/a.sqlite: cut"] == made.cells[0].outputs[0].traceback
+
+
+def test_what_a_link_holds_as_data_names_no_folder(folder: Path, machine: Path) -> None:
     data = b64encode(f"name\n{machine}/run/x\n".encode()).decode()
-    shown = f'<a href="data:text/csv;charset=utf-8;base64,{data}">CSV</a><a href="{machine}/run">x</a>'
-    cell = new_code_cell(f"# {machine}/run", outputs=[failed, _shown({"text/html": shown})])
-    places = {"input_path": "/opt/x.ipynb", "output_path": str(folder), "duration": 1.5}
-    nbformat.write(new_notebook(cells=[cell], metadata={"papermill": places}), folder / "notebooks/3.ipynb")
-    clean(folder, {"profile": machine / "run"})
-    assert [] == leaks(folder, machine)
-    made = nbformat.read(folder / "notebooks" / "3.ipynb", as_version=4)
+    text = f'<a href="data:text/csv;charset=utf-8;base64,{data}">CSV</a>'
+    assert b64encode(b"name\nrun/x\n").decode() in cleaned(folder, text, profile=machine / "run")
+
+
+def test_a_notebook_does_not_say_where_it_lay(folder: Path) -> None:
+    places = {"input_path": "/opt/x.ipynb", "output_path": "/opt/y.ipynb", "duration": 1.5}
+    notebook = new_notebook(cells=[], metadata={"papermill": places})
+    made = named(folder, {}).notebook(notebook, [])
     assert {"duration": 1.5} == made.metadata["papermill"]
-    assert ["File \x1b[32mrun/a.py:1\x1b[0m", "ReadError: run/a.sqlite: cut"] == made.cells[0].outputs[0]["traceback"]
-    assert b64encode(b"name\nrun/x\n").decode() in made.cells[0].outputs[1]["data"]["text/html"]
+
+
+def test_a_table_without_paths_stays_as_it_is(folder: Path) -> None:
+    frame = pd.DataFrame({"name": pd.Categorical(["gemm", "/usr/lib/x"]), "start_ns": [1, 2]})
+    pd.testing.assert_frame_equal(frame, named(folder, {"profile": "/x/run"}).frame(frame))
 
 
 def test_tables_name_no_folder(folder: Path, machine: Path) -> None:
-    # Two categories become one, missing values stay, and what pandas notes goes.
+    # Two categories become one, missing values stay.
     texts = [f"{machine}/run/a", "run/a", None, "x"]
     frame = pd.DataFrame({"file": pd.Categorical(texts), "path": pd.array(texts, dtype="string"), "start_ns": range(4)})
-    frame.attrs["source"] = str(machine / "run")
-    frame.to_parquet(folder / "t.parquet", index=False)
-    clean(folder, {"profile": machine / "run"})
-    assert [] == leaks(folder, machine)
     expected = ["run/a", "run/a", None, "x"]
     wanted = frame.assign(file=pd.Categorical(expected), path=pd.array(expected, dtype="string"))
-    wanted.attrs = {}
-    pd.testing.assert_frame_equal(wanted, pd.read_parquet(folder / "t.parquet"))
-    # A table without paths is not written again.
-    file = folder / "t.parquet"
-    pd.DataFrame({"name": pd.Categorical(["gemm", "/usr/lib/x"])}).to_parquet(file, index=False)
-    before = file.stat()
-    clean(folder, {"profile": "/x/run"})
-    assert (before.st_mtime_ns, before.st_ino) == (file.stat().st_mtime_ns, file.stat().st_ino)
+    pd.testing.assert_frame_equal(wanted, named(folder, {"profile": machine / "run"}).frame(frame))
+
+
+def test_what_is_noted_of_a_table_names_no_folder(folder: Path, machine: Path) -> None:
+    frame = pd.DataFrame({"start_ns": [1]})
+    frame.attrs["source"] = str(machine / "run")
+    assert {"source": "run"} == named(folder, {"profile": machine / "run"}).frame(frame).attrs
+    assert str(machine / "run") == frame.attrs["source"], "the run's own table stays"

@@ -87,10 +87,16 @@ def test_ids_of_cells_differ_and_a_table_of_figures_lists_its_own(name: str) -> 
     assert len(cells) == len({cell.id for cell in cells})
     for cell in cells:
         if cell.cell_type == "code" and "report.figure_table(" in cell.source and "startswith" not in cell.source:
-            assert f'cell="{cell.id}"' in cell.source, cell.id
+            group = cell.metadata["perfkit"]["group"]
+            assert f'group="{group}"' in cell.source, cell.id
             ids = [one for one in cell.metadata["perfkit"]["shows"] if "." not in one]
             figures = {one: replace(IDLE, id=one, label=one) for one in reversed(ids)}
-            assert ids == figure_table(figures, cell=cell.id)["figure"].tolist()
+            assert ids == figure_table(figures, group=group)["figure"].tolist()
+
+
+def test_no_two_cells_name_their_figures_alike() -> None:
+    groups = [cell.group for cell in stored() if cell.group]
+    assert sorted(set(groups)) == sorted(groups)
 
 
 def test_next_steps_lead_where_findings_do_not_end() -> None:
@@ -148,12 +154,12 @@ def test_links_of_a_page_lead_to_the_cell_and_back() -> None:
     report = Report(presented(given, given), frozenset({"KERNELS"}))
     made = links.pages(given, report)
     first, second = (cell.outputs[0]["data"]["text/html"] for cell in made[SUMMARY].cells[1:])
-    assert '<a class="perfkit-figure" id="figure-0" href="3_system.html#3_system-cell0">50.0 %</a>' in first
-    assert '<a class="perfkit-figure" href="3_system.html#3_system-cell0">50.0 %</a>' in second
+    assert '<a class="perfkit-figure" id="from-idle_frac" href="3_system.html#idle_frac">50.0 %</a>' in first
+    assert '<a class="perfkit-figure" href="3_system.html#idle_frac">50.0 %</a>' in second
     assert '<a class="perfkit-data" href="tables/kernels.parquet">KERNELS</a>, COPIES; timeline' in first
     cell = made["3_system"].cells[1]
-    assert "3_system-cell0" == cell.metadata["landing"]["anchor"]
-    assert '<a href="index.html#figure-0">GPU &lt;b&gt;idle&lt;/b&gt;</a>' in cell.metadata["landing"]["html"]
+    assert ["idle_frac"] == cell.metadata["landing"]["anchors"]
+    assert '<a href="index.html#from-idle_frac">GPU &lt;b&gt;idle&lt;/b&gt;</a>' in cell.metadata["landing"]["html"]
     assert "COPIES" not in cell.metadata["landing"]["html"]
     assert cell.outputs[0]["data"]["text/html"].startswith("50.0 %")  # no link to itself
 
@@ -184,8 +190,26 @@ def test_files_of_tables_are_named_once_and_not_in_print() -> None:
     given["5_framework"].cells[1].metadata["perfkit"] = {"shows": ["OPS"]}
     made = links.pages(given, Report(presented(given, given), frozenset({"OPS"})))
     assert 1 == made["5_framework"].cells[1].metadata["landing"]["html"].count("tables/ops.parquet")
-    page = '<a class="perfkit-data" href="tables/a.parquet">A</a> <a class="perfkit-figure" href="3_b.html#b">5</a>'
-    assert 'A <a class="perfkit-figure" href="#b">5</a>' == links.to_print(page)
+
+
+def test_on_paper_links_stay_in_the_document_and_tables_are_named() -> None:
+    one = links.figure(IDLE).html + links.tables(IDLE).html
+    given = dict([notebook(SUMMARY, one), notebook("3_system", "")])
+    report = Report(presented(given, given), frozenset({"KERNELS"}))
+    made = links.pages(given, report, is_one=True)
+    html = made[SUMMARY].cells[1].outputs[0]["data"]["text/html"]
+    assert '<a class="perfkit-figure" id="from-idle_frac" href="#idle_frac">50.0 %</a>KERNELS' in html
+    landing = made["3_system"].cells[1].metadata["landing"]["html"]
+    assert '↑ In the summary: <a href="#from-idle_frac">GPU &lt;b&gt;idle&lt;/b&gt;</a>' == landing
+
+
+def test_what_is_no_mark_stays_as_it_is_written() -> None:
+    html = (
+        "<TD>a &amp; b<br/>\n<!-- x --></TD >\r\n\f\u2028<script>1 < 2</script>" + links.figure(IDLE).html + "<p>é</P>"
+    )
+    made = links.resolved(html, lambda known: f'href="#{known.id}"', lambda name: "")
+    opening = links.figure(IDLE).html.partition(">")[0] + ">"
+    assert html.replace(opening, '<a class="perfkit-figure" href="#idle_frac">') == made
 
 
 FIGURE = "perfkit-figure"
@@ -235,7 +259,7 @@ def _check_pages(out: Path, pages: dict[str, Page]) -> None:
         assert [] == [(file, anchor) for file, anchor in led if anchor and anchor not in pages[file].ids]
         assert set(pages) <= {file for file, _ in led}, "each page leads to all others"
     back = {href for name, page in pages.items() for _, href in page.links if name != "index.html"}
-    assert any(href.startswith("index.html#figure-") for href in back), "a cell leads back to the number"
+    assert any(href.startswith("index.html#from-") for href in back), "a cell leads back to the number"
     text = "".join((out / name).read_text(encoding="utf-8") for name in ("summary.md", "figures.md"))
     found = re.findall(r"(?<!\\)\]\(([^)]+)\)", text)
     assert found
@@ -250,8 +274,7 @@ def _check_figures(out: Path, pages: dict[str, Page], figures: dict[str, Any]) -
         assert figure["cell"], id
         assert figure["tables"] or figure["source"] == "compare.figures", id
         assert all((out / path).is_file() for path in figure["tables"]), id
-    cells = [figure["cell"] for figure in figures.values()]
-    shown = {f"{links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']}" for cell in cells}
+    shown = {f"{links.address(figure['cell']['notebook'])}#{id}" for id, figure in figures.items()}
     ids = {f"{name}#{id}" for name, page in pages.items() for id in page.ids}
     led = {href for page in pages.values() for style, href in page.links if style == FIGURE}
     assert led <= ids

@@ -1,11 +1,9 @@
-"""The processes of a report's notebooks: on Linux one imports everything, and forks them."""
+"""The notebooks of a report run one after the other in one warm kernel; a dead one is replaced."""
 
 import json
 import os
-import subprocess
 import sys
 from ast import literal_eval
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,13 @@ import papermill
 import pytest
 
 import make
-from perfkit.report import kernels, notebooks
-from perfkit.report.notebooks import Failure, execute
+from perfkit.report import notebooks
+from perfkit.report.engine import Kernel
+from perfkit.report.notebooks import Executed, Failure, execute
+from perfkit.report.processes import end
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
 SPEC = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-ABOUT = """
-import json, os, sys
-from perfkit import analysis, charts
-about = {"parent": os.getppid(), "group": os.getpgrp() == os.getpid(), "folder": os.getcwd(), "path": sys.path}
-json.dumps({**about, "cache": os.environ["PERFKIT_CACHE"], "profile": profile, "numbers": numbers})
-"""
+PROCESS = "import os; os.getpid()"
 
 
 @pytest.fixture
@@ -33,7 +27,6 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "notebooks"
     folder.mkdir()
     monkeypatch.setattr(notebooks, "folder", lambda: folder)
-    monkeypatch.setattr(kernels, "IS_COMMAND", False)  # whichever test called the command before
     return folder
 
 
@@ -44,38 +37,98 @@ def store(folder: Path, name: str, *code: str) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=SPEC), folder / f"{name}.ipynb")
 
 
-def answers(results: Iterable[Any]) -> list[dict[str, Any]]:
-    return [json.loads(literal_eval(each.cells[-1].outputs[0].data["text/plain"])) for each in results]
+def run(*names: str, **parameters: Any) -> dict[str, Executed]:
+    """Run notebooks without a word on their progress."""
+    return execute([*names], parameters, done=lambda _: None)
 
 
-def test_one_process_forks_those_that_run_the_cells(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def answer(executed: Executed) -> Any:
+    """What the last cell of a notebook returned."""
+    assert not isinstance(executed, Failure), executed
+    return literal_eval(executed.cells[-1].outputs[0].data["text/plain"])
+
+
+def test_one_kernel_runs_all_notebooks(stored: Path) -> None:
     for name in ("first", "second"):
-        store(stored, name, "import sys; before = set(sys.modules)", ABOUT, "assert 'perfkit.charts' in before", ABOUT)
+        store(stored, name, PROCESS)
+    made = run("first", "second")
+    assert answer(made["first"]) == answer(made["second"])
+
+
+def test_a_notebook_finds_no_variable_of_the_one_before(stored: Path) -> None:
+    store(stored, "first", "mine = 1", "numbers = 2")
+    store(stored, "second", "'mine' in globals(), numbers")
+    assert (False, []) == answer(run("first", "second")["second"])
+
+
+def test_each_notebook_counts_its_cells_from_one(stored: Path) -> None:
+    for name in ("first", "second"):
+        store(stored, name, "1 + 1")
+    (second,) = (made for name, made in run("first", "second").items() if name == "second")
+    assert not isinstance(second, Failure)
+    assert [1, 2] == [cell.execution_count for cell in second.cells]
+
+
+def test_a_notebook_that_ends_its_kernel_says_how(stored: Path) -> None:
     store(stored, "ended", "import os; os._exit(3)")
+    assert "the kernel died: it ended with status 3" == str(run("ended")["ended"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no signals")
+def test_a_kernel_that_is_killed_is_told_with_its_signal(stored: Path) -> None:
+    store(stored, "killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    told = str(run("killed")["killed"])
+    assert told.startswith("the kernel died: signal SIGKILL ended it; the system does that when memory")
+
+
+def test_a_dead_kernel_is_replaced_for_the_next_notebook(stored: Path) -> None:
+    store(stored, "ended", "import os; os._exit(3)")
+    store(stored, "next", "1 + 1")
+    assert 2 == answer(run("ended", "next")["next"])
+
+
+def test_a_cell_that_raises_ends_its_notebook_alone(stored: Path) -> None:
     store(stored, "failed", "1 + 1", "raise ValueError('no')", "2 + 2")
-    parameters = {"profile": "p\udcff", "numbers": [1]}
-    made = execute(["first", "second", "ended", "failed"], parameters, done=lambda _: None)
-    first, second = answers([made["first"], made["second"]])
-    assert first == second
-    assert first["parent"] != os.getpid()
-    assert first["group"]
-    assert (os.getcwd(), os.environ["PERFKIT_CACHE"]) == (first["folder"], first["cache"])
-    assert ("p\udcff", [1]) == (first["profile"], first["numbers"])
-    assert str(stored) not in first["path"]
-    assert "the kernel died: it ended with status 3" == str(made["ended"])
+    store(stored, "next", "1 + 1")
+    made = run("failed", "next")
     assert Failure("ValueError", "no", "raise ValueError('no')") == made["failed"]
-    done = made["first"]
-    assert not isinstance(done, Failure)
-    assert parameters == done.metadata.papermill.parameters
-    assert done.metadata.papermill.duration > 0
-    assert {"completed"} == {cell.metadata.papermill.status for cell in done.cells}
-    assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in done.cells[:2]]
-    # They start without the process too.
-    store(stored, "alone", ABOUT)
-    monkeypatch.setattr(kernels, "SERVER", "raise SystemExit(1)")
-    (alone,) = answers(execute(["alone"], parameters, done=lambda _: None).values())
-    assert alone["parent"] == os.getpid()
-    assert {**alone, "parent": 0} == {**first, "parent": 0}
+    assert 2 == answer(made["next"])
+
+
+def test_a_kernel_that_does_not_start_is_told(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(stored, "first", "1 + 1")
+    monkeypatch.setattr("perfkit.report.engine.OPTIONS", ("--no-such-option",))
+    monkeypatch.setattr("perfkit.report.engine.START", 20)
+    assert str(run("first")["first"]).startswith("the kernel did not start: ")
+
+
+def test_parameters_of_any_bytes_reach_the_cells(stored: Path) -> None:
+    store(stored, "first", "profile, numbers")
+    assert ("p\udcff", [1]) == answer(run("first", profile="p\udcff", numbers=[1])["first"])
+
+
+def test_papermill_notes_parameters_and_status(stored: Path) -> None:
+    store(stored, "first", "profile")
+    made = run("first", profile="p", other="not a parameter of this notebook")["first"]
+    assert not isinstance(made, Failure)
+    assert {"profile": "p"} == made.metadata.papermill.parameters
+    assert {"completed"} == {cell.metadata.papermill.status for cell in made.cells}
+    tags = [cell.metadata.get("tags") for cell in made.cells[:2]]
+    assert [["parameters"], ["injected-parameters"]] == tags
+
+
+def test_cells_run_in_the_folder_and_with_the_environment_of_the_command(stored: Path) -> None:
+    store(stored, "first", "import os; os.getcwd(), os.environ['PERFKIT_CACHE']")
+    assert (os.getcwd(), os.environ["PERFKIT_CACHE"]) == answer(run("first")["first"])
+
+
+def test_a_file_of_the_user_stands_in_for_no_module(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "select.py").write_text("raise RuntimeError('mine')")
+    monkeypatch.chdir(tmp_path)
+    store(stored, "first", "import select, sys; '' in sys.path")
+    assert answer(run("first")["first"]) is False
 
 
 CELLS = """print('a'); print('b', end='\t'); import sys; print('c', file=sys.stderr)
@@ -87,9 +140,9 @@ print(end=''); import asyncio; await asyncio.sleep(0); _
 # nothing"""
 
 
-def test_the_outputs_of_cells_are_those_of_a_kernel(stored: Path) -> None:
+def test_the_outputs_of_cells_are_those_of_papermills_own_engine(stored: Path) -> None:
     store(stored, "first", *CELLS.splitlines())
-    ours = execute(["first"], {}, done=lambda _: None)["first"]
+    ours = run("first")["first"]
     theirs = papermill.execute_notebook(stored / "first.ipynb", None, progress_bar=False)
     assert not isinstance(ours, Failure)
     ours, theirs = ([(c.source, c.execution_count, c.outputs) for c in each.cells] for each in (ours, theirs))
@@ -97,70 +150,48 @@ def test_the_outputs_of_cells_are_those_of_a_kernel(stored: Path) -> None:
 
 
 SHARED = """
-import perfkit
+import json, perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import _KEPT
 held = len(_KEPT)
 view = perfkit.select(perfkit.load(profile))
 figures, findings = diagnosis.figures(view), diagnosis.findings(view)
-import json, os
-json.dumps({"parent": os.getppid(), "held": held, "same": len(_KEPT) == held, "count": view.kernels["gpu"].size})
+json.dumps({"held": held, "new": len(_KEPT) - held, "count": view.kernels["gpu"].size})
 """
 
 
-def test_a_run_is_diagnosed_once_for_all_kernels(stored: Path, tmp_path: Path) -> None:
-    """Each finds the selection, with its figures, that the process made before it forked them; also as the command.
-
-    The command has read a log as text before: Arrow then holds a pipe that it makes anew after each fork.
-    """
+def test_a_run_is_diagnosed_once_for_all_notebooks(stored: Path, tmp_path: Path) -> None:
     make.capture(path := tmp_path / "run.sqlite", kernels=40)
     for name in ("first", "second"):
         store(stored, name, SHARED)
-    code = f"""
-import io, json, sys
-from pathlib import Path
-from perfkit.report import kernels, notebooks
-from pyarrow import csv
-csv.read_csv(io.BytesIO(b"a\\n1\\n"))
-notebooks.folder = lambda: Path({str(stored)!r})
-for kernels.IS_COMMAND in (True, False):
-    made = notebooks.execute(["first", "second"], {{"profile": {str(path)!r}}}, done=lambda _: None)
-    print(json.dumps([each.cells[-1].outputs[0].data["text/plain"] for each in made.values()]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "" == done.stderr
-    as_command, alone = done.stdout.splitlines()
-    for printed in (as_command, alone):
-        first, second = (json.loads(literal_eval(text)) for text in json.loads(printed))
-        assert first == second
-        assert (True, 40) == (first["same"], first["count"])
-        assert first["held"] > 0
+    first, second = (json.loads(answer(each)) for each in run("first", "second", profile=str(path)).values())
+    assert first == second
+    assert (0, 40) == (first["new"], first["count"])
+    assert first["held"] > 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no fork")
-def test_work_beside_is_done_once_more_where_its_process_fails(tmp_path: Path) -> None:
-    code = """
-import os
-from pathlib import Path
-from perfkit.report import kernels
-def work(name, fails):
-    if fails and os.getpid() != here:
-        raise MemoryError
-    Path(name).write_text("here" if os.getpid() == here else "beside")
-here = os.getpid()
-for kernels.IS_COMMAND in (True, False):
-    for fails in (True, False):
-        with kernels.beside(lambda: work("file", fails)):
-            pass
-        print(Path("file").read_text(), end=" ")
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert ("here beside here here ", "") == (done.stdout, done.stderr)
-
-
-def test_the_end_of_the_process_ends_its_kernels(stored: Path) -> None:
-    # The system may kill it when memory runs out.
-    store(stored, "first", "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)")
-    failure = execute(["first"], {}, done=lambda _: None)["first"]
+def test_a_run_that_cannot_be_diagnosed_is_told_by_its_notebook(stored: Path) -> None:
+    store(stored, "first", "import perfkit; from perfkit import diagnosis", "perfkit.load(profile)")
+    failure = run("first", profile="no_such.sqlite")["first"]
     assert isinstance(failure, Failure)
-    assert "the kernel died: signal SIGKILL ended it" in str(failure)
+    assert "ReadError" == failure.error
+
+
+def test_no_kernel_starts_after_the_end() -> None:
+    kernel = Kernel()
+    kernel.close()
+    with pytest.raises(RuntimeError, match="the report ended"):
+        kernel.lend(papermill.clientwrap.NotebookClient(nbformat.v4.new_notebook()))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process groups")
+def test_a_process_is_ended_with_its_children() -> None:
+    import psutil
+
+    command = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '600'])"]
+    process = psutil.Popen(command, start_new_session=True)
+    while not (children := process.children()):
+        assert process.is_running()
+    end(process)
+    psutil.wait_procs([process, *children], timeout=60)
+    assert not any(each.is_running() for each in children)
