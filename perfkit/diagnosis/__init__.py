@@ -41,6 +41,7 @@ from perfkit.diagnosis import (
     tensors,
     timeline,
     transfers,
+    unused_gpus,
     waiting,
     warming,
 )
@@ -63,7 +64,8 @@ from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.program import is_amd
 from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, system_figures, unrecorded
+from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, unrecorded
+from perfkit.diagnosis.timeline_figures import system_figures
 from perfkit.readers import kind
 from perfkit.run import Run, share
 from perfkit.selection import Selection, select
@@ -233,6 +235,7 @@ def _of_timeline(
         *lengths.findings(view),
         *transfers.copy_findings(view, by_id),
         *gpus.findings(view, by_id),
+        *unused_gpus.findings(view),
         *speed.findings(view, by_id),
         *transfers.communication_findings(view, by_id),
         *computing.throughput_findings(view, by_id),

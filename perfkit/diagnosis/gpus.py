@@ -23,12 +23,10 @@ import pandas as pd
 from perfkit.analysis import communication, timeline
 from perfkit.analysis.grouping import largest
 from perfkit.analysis.intervals import Window, cut, devices, spans
-from perfkit.diagnosis import launching, programs
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis import launching
+from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.idle_time import CAUSES
 from perfkit.diagnosis.rules.collectives import (
-    GPU_NEVER_USED,
-    GPU_UNUSED,
     LATE_GPU,
     LATE_IN_TURN,
     RANKS,
@@ -96,20 +94,6 @@ class Spread(NamedTuple):
     first_frac: float
     rank: int
     gpu: int
-
-
-@kept
-def unused(view: Selection) -> pd.DataFrame:
-    """Return `timeline.busy` of the GPUs that are hardly busy beside another one of their rank, over one window.
-
-    Added are `most_ns`, the busy time of the busiest of them, and `count`, how many GPUs the rank
-    uses. A GPU that another rank keeps busy is not unused.
-    """
-    found = busy(view)
-    of_rank = found.groupby("rank")["device_busy_ns"]
-    found = found.assign(most_ns=of_rank.transform("max"), count=of_rank.transform("size"))
-    idle = found["device_busy_ns"] < UNUSED * found["most_ns"]
-    return found[idle & ~found["gpu"].isin(found.loc[~idle, "gpu"])]
 
 
 @kept
@@ -321,8 +305,6 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         yield _uneven(view, known, share)
     late = list(_late(view))
     yield from late or _in_turn(view)
-    yield from _unused(view)
-    yield from _never_used(view)
 
 
 def _slow(found: Slow) -> Finding:
@@ -513,89 +495,3 @@ def _why(view: Selection, found: Spread) -> str:
         if of_gpu.sum()
         else ""
     )
-
-
-def _unused(view: Selection) -> Iterator[Finding]:
-    found = unused(view)
-    if found.empty:
-        return
-    of = largest(found, "most_ns")
-    if of["most_ns"] < HALF * of["span_ns"]:
-        return
-    names = [named(row, view.all_kernels) for _, row in found[GPU].iterrows()]
-    listed = several(names, 8)
-    value = 1 - float(found["device_busy_ns"].sum() / found["span_ns"].sum())
-    total = int(
-        found["span_ns"].sum() + busy(view)["span_ns"].max() * (len(busy(view)) - len(found))
-    )
-    share = float((found["span_ns"] - found["device_busy_ns"]).sum() / total)
-    figure = Figure(
-        "unused_gpu_idle_frac",
-        "Unused GPUs idle",
-        value,
-        "1",
-        f"share of the rank's span during which {listed} ran no kernel, copy or memset",
-        "timeline.busy",
-    )
-    most = float(of["most_ns"] / of["span_ns"])
-    beside = Figure(
-        "busiest_gpu_frac",
-        "Busiest GPU",
-        most,
-        "1",
-        "share of the same span during which the busiest GPU ran a kernel, copy or memset",
-        "timeline.busy",
-    )
-    text = (
-        f"{listed} worked for under 10 % of the busiest GPU's time. That GPU works for "
-        f"{beside.text} of the span."
-    )
-    verb = "is" if len(names) == 1 else "are"
-    title = f"{listed} {verb} idle {figure.text} of the time while another GPU works"
-    gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
-    yield tell(GPU_UNUSED, title, severity(share), text, (figure, beside), gain)
-
-
-@kept
-def never_used(view: Selection) -> tuple[list[int], int]:
-    """Return the GPUs that the machine has and nobody uses, and how many are used.
-
-    None where GPUs were chosen. Nothing is known where ranks communicate (others may not have been
-    recorded), or where kernels are of GPUs that are not in the list, since both then number the
-    GPUs differently.
-    """
-    listed = {int(gpu) for gpu in view.run.devices["gpu"]}
-    used = {
-        int(gpu) for frame in (view.run.kernels, view.run.copies) for gpu in frame["gpu"].unique()
-    }
-    is_alone = not view.all_kernels["family"].eq("communication").any() and not _has_mpi(view)
-    if programs.is_chosen(view) or view.ranks or not is_alone or not used <= listed:
-        return [], len(used)
-    return sorted(listed - used), len(used)
-
-
-def _has_mpi(view: Selection) -> bool:
-    names = view.run.ranges["name"].cat.categories
-    return any(str(name).startswith("MPI_") for name in names)
-
-
-def _never_used(view: Selection) -> Iterator[Finding]:
-    """GPUs of the machine on which nothing ran. The list says what a machine has, not what the job was given."""
-    idle, used = never_used(view)
-    if not idle or not used:
-        return
-    count = len(idle)
-    share = Figure(
-        "never_used_frac",
-        "GPUs never used",
-        count / (used + count),
-        "1",
-        f"share of the {used + count} GPUs in the recording's list on which nothing ran",
-        "KERNELS, DEVICES",
-    )
-    listed = several([f"GPU {gpu}" for gpu in idle], 8)
-    title = f"{count} of {used + count} GPUs {'is' if count == 1 else 'are'} never used: {listed}"
-    text = f"The recording lists {used + count} GPUs. Kernels and copies run on {used} of them."
-    reason = "best case: the work divides evenly over all GPUs of the machine"
-    gain = Gain(1.0, (used + count) / used, reason, whole="the program on all GPUs")
-    yield tell(GPU_NEVER_USED, title, "low", text, (share,), gain)

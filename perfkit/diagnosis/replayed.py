@@ -35,7 +35,8 @@ from perfkit.diagnosis.recording import NOTABLE, unknown_frac
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.rules.changes import ALL, GRAPHS, HIDDEN_LOADING, Change, Freed
 from perfkit.diagnosis.slowing import FASTER, LITTLE, slowed, unprofiled, without_profiler
-from perfkit.diagnosis.timeline import IDLE_NAMES, STEADY, busy, detected, idle_gaps, idle_parts, named_work, of_steps
+from perfkit.diagnosis.timeline import STEADY, busy, detected, idle_gaps, idle_parts, named_work, of_steps
+from perfkit.diagnosis.timeline_figures import IDLE_NAMES
 from perfkit.diagnosis.warming import loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent, printable

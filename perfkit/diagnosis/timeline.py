@@ -1,41 +1,33 @@
-"""The figures of a run at the level of the system: where its GPU time went.
+"""What the timeline of a run shows: busy and idle time, steps, gaps and their owners.
 
 Without a window the span of a rank's GPUs lasts from the first to the last operation of any of
-them. Over several GPUs a time is their sum and a share their mean; the definition says from which
-to which the GPUs' shares reach. Where graphs were launched whose operations were not recorded, how
-the span splits up is not known: neither busy nor idle time is a figure.
+them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes as analysis_causes
 from perfkit.analysis import (
-    communication,
     completeness,
     gaps,
     host,
-    memory,
     owners,
     steps,
     timeline,
 )
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
-from perfkit.analysis.intervals import cut, ends
+from perfkit.analysis.intervals import ends
 from perfkit.diagnosis import phases, recording
 from perfkit.diagnosis.doubt import spans
 from perfkit.diagnosis.finding import Figure, kept
-from perfkit.diagnosis.words import words
 from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
 from perfkit.selection import Selection, covers
 from perfkit.tables import RANGES
 
-PARTS = words("parts")
-IDLE_NAMES = words("idle")
 # operations of the GPU and their time, too few to judge a program by (convention)
 FEW = 10
 SHORT_NS = 1_000_000
@@ -44,15 +36,12 @@ SHORT_NS = 1_000_000
 ONCE = 2.0
 LEAST_WORK = 0.01
 APART = 0.1  # shares of GPUs that differ by this much are not averaged (convention)
-AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
 # what gets faster where they are less than this share of the span
 STEADY = "the steady steps"
 MOST_STEADY = 0.9
 INSIDE_LIMIT_FRAC = (
     0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
 )
-HALF = 0.5  # of the steps: the GPU's step is known if so many launch kernels (convention)
-METRICS = words("sampled")
 
 
 @kept
@@ -96,124 +85,6 @@ def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]
     of_times = {id for id, f in figures.items() if f.is_of_kernel_times}
     of_times.discard("unknown_frac")
     return {id: replace(f, doubt=why[0]) if id in of_times else f for id, f in figures.items()}
-
-
-def system_figures(view: Selection) -> dict[str, Figure]:
-    """Return the system-level figures of a selection by their id.
-
-    What it cannot answer is absent.
-    """
-    found = busy(view)
-    span = span_ns(view)
-    made: list[Figure] = []
-    if span:
-        source = "KERNELS, COPIES; timeline.busy"
-        of = "window, or from the first to the last operation of a rank's GPUs"
-        if isinstance(view.measured, dict):
-            of = (
-                "from the first to the last operation of all ranks, of each rank the part that it "
-                "recorded"
-            )
-        elif view.window is None and len(found["rank"].unique()) > 1:
-            of += "; the ranks have no common clock, so perfkit measures each over its own time"
-        made.append(
-            Figure(
-                "gpu_count",
-                "GPUs seen",
-                len(found),
-                "count",
-                "GPUs with at least one operation",
-                source,
-            )
-        )
-        whole = _judged_ns(view, found)
-        made.append(Figure("span_ns", "Span", int(whole.max()), "ns", of, source))
-        made += _unknown(view, whole)
-    if span and not unrecorded(view):
-        for part, label, of in (
-            ("kernel", "Kernels running", "during which a kernel ran on any stream"),
-            ("device", "GPU busy", "during which a kernel, copy or memset ran on any stream"),
-        ):
-            value = int(found[f"{part}_busy_ns"].sum())
-            several = f"time {of}{summed(found)}"
-            made.append(Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", several, source))
-            several = f"share of {_whole(found)} {of}{among(found, found[f'{part}_busy_frac'])}"
-            made.append(Figure(f"{part}_busy_frac", label, value / span, "1", several, source))
-        made += [*_parts(view, span), *_idle(view, span)]
-    made += [*_kernels(view), *_copies(view)]
-    if len(steady := steps.steady(detected(view))):
-        source = f"steps.detect ({steady['how'].iloc[0]})"
-        made.append(
-            Figure(
-                "step_count",
-                "Steady steps",
-                steps.count(steady),
-                "count",
-                "iterations without warm-up; what several ranks do together is one",
-                source,
-            )
-        )
-        made.append(Figure("step_median_ns", "Median step", *_step(view, steady), source))
-    made += _samples(view)
-    return {figure.id: figure for figure in made}
-
-
-def _judged_ns(view: Selection, found: pd.DataFrame) -> pd.Series:
-    """Return how long each GPU is looked at, ns, in the order of `busy`: without pauses that happen once."""
-    once = completeness.within(phases.pauses(view), spans(view))
-    paused = once.groupby(["rank", "gpu"])["dur_ns"].sum()
-    of_gpu = paused.reindex(
-        pd.MultiIndex.from_frame(found[["rank", "gpu"]]), fill_value=0
-    ).to_numpy()
-    judged: pd.Series = found["end_ns"] - found["start_ns"] - of_gpu
-    return judged
-
-
-def _unknown(view: Selection, whole: pd.Series) -> Iterator[Figure]:
-    """Yield the share of the GPUs' judged time (`whole`, ns) that is unknown, where some of it is."""
-    lost = completeness.length_ns(recording.unknown(view))
-    if lost:
-        definition = "share of the span of which the recording does not tell whether the GPU worked"
-        source = "KERNELS, COPIES; timeline.busy"
-        yield Figure(
-            "unknown_frac", "Time unknown", lost / int(whole.sum()), "1", definition, source
-        )
-
-
-def _whole(found: pd.DataFrame) -> str:
-    """Return what shares are shares of: the span, or what is known of it."""
-    return "the known time of the span" if found["unknown_ns"].any() else "the span"
-
-
-def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
-    """Return the median steady step of the last phase, unit and definition.
-
-    The GPU's step where the CPU runs ahead.
-    """
-    steady = steady.assign(dur_ns=_without_pauses(view, steady, steady["dur_ns"]))
-    phase = steps.last_phase(steady)
-    median = float(phase["dur_ns"].median())
-    definition = "median duration of the steady steps"
-    if len(phase) < len(steady):
-        earlier = steady.loc[~steady["start_ns"].isin(phase["start_ns"]), "dur_ns"].quantile(
-            [0.1, 0.9]
-        )
-        definition = (
-            f"median duration of the last {steps.count(phase):,} of {steps.count(steady):,} steady steps; "
-            "the steps before take "
-        )
-        definition += (
-            f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
-        )
-    if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
-        found = detected(view)
-        lasted = steps.on_gpu(found, view.all_kernels, view.api_calls)
-        of_gpu = _without_pauses(view, found, lasted)[found["start_ns"].isin(phase["start_ns"])]
-        if of_gpu.notna().mean() >= HALF and of_gpu.median() > AHEAD * median:
-            definition += ", on the GPU from the first kernel of a step to the first of the next; "
-            definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
-            median = float(of_gpu.median())
-    return median, "ns", definition
 
 
 def _without_pauses(view: Selection, found: pd.DataFrame, lasted: pd.Series) -> pd.Series:
@@ -374,59 +245,6 @@ def is_judged(view: Selection) -> bool:
     return not unrecorded(view) and not start_up_only(view)
 
 
-def _parts(view: Selection, span: int) -> Iterator[Figure]:
-    parts = breakdown(view)
-    for name, (label, definition) in PARTS.items():
-        value = int(parts[f"{name}_ns"].sum())
-        if value or name != "other_kernels":
-            source = "KERNELS, COPIES; timeline.breakdown"
-            several = f"time {definition}{summed(parts)}"
-            yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", several, source)
-            shares = parts[f"{name}_ns"] / parts["span_ns"]
-            several = f"share of {_whole(busy(view))} {definition}{among(parts, shares)}"
-            yield Figure(f"{name}_frac", label, value / span, "1", several, source)
-    overlap = communication.overlap(view.kernels, window=view.window)
-    total = int(overlap["communication_ns"].sum())
-    if total:
-        hidden = int(overlap["overlapped_ns"].sum()) / total
-        yield Figure(
-            "overlap_frac",
-            "Communication overlapped",
-            hidden,
-            "1",
-            "share of the communication time during which compute kernels ran too",
-            "communication.overlap",
-        )
-
-
-def _kernels(view: Selection) -> Iterator[Figure]:
-    kernels = cut(view.kernels, view.window)
-    if not len(kernels):
-        return
-    lasted = kernels["dur_ns"]
-    short = "share of kernels that ran for less than 10 µs; one launch costs about as much"
-    for id, label, value, unit, definition in (
-        (
-            "kernel_count",
-            "Kernel launches",
-            len(kernels),
-            "count",
-            "number of kernel executions in the window",
-        ),
-        ("kernel_sum_ns", "Kernel time", int(lasted.sum()), "ns", "sum of kernel durations"),
-        ("kernel_mean_ns", "Mean kernel", float(lasted.mean()), "ns", "kernel time per launch"),
-        (
-            "kernel_median_ns",
-            "Median kernel",
-            float(lasted.median()),
-            "ns",
-            "median kernel duration",
-        ),
-        ("short_kernel_frac", "Kernels under 10 µs", float((lasted < 10_000).mean()), "1", short),
-    ):
-        yield Figure(id, label, value, unit, definition, "KERNELS")
-
-
 @kept
 def detected(view: Selection) -> pd.DataFrame:
     """Return the steps of a selection."""
@@ -450,64 +268,6 @@ def of_steps(view: Selection) -> Selection | None:
     return Selection(view.run, view.ranks, view.gpus, (first, last), view.pattern, view.families)
 
 
-def _copies(view: Selection) -> Iterator[Figure]:
-    moved = memory.copied(view.copies, by=("direction",), window=view.window).set_index("direction")
-    for direction in moved.index.intersection(["H2D", "D2H", "P2P"]):
-        row = moved.loc[direction]
-        name = str(direction).lower()
-        source = "COPIES; memory.copied"
-        yield Figure(
-            f"{name}_count",
-            f"{direction} copies",
-            int(row["count"]),
-            "count",
-            "number of copies in the window",
-            source,
-        )
-        yield Figure(
-            f"{name}_bytes",
-            f"{direction} volume",
-            int(row["bytes"]),
-            "bytes",
-            "bytes copied",
-            source,
-        )
-        yield Figure(
-            f"{name}_ns",
-            f"{direction} time",
-            int(row["total_ns"]),
-            "ns",
-            "sum of copy durations",
-            source,
-        )
-        if np.isfinite(row["bytes_per_s"]):
-            definition = "bytes per copy time; copies without a duration do not count"
-            rate = float(row["bytes_per_s"])
-            yield Figure(
-                f"{name}_bytes_per_s", f"{direction} bandwidth", rate, "bytes/s", definition, source
-            )
-
-
-def _idle(view: Selection, span: int) -> Iterator[Figure]:
-    if idle_gaps(view) is None:
-        return
-    gpus = busy(view)
-    for cause, total in idle_of_gpus(view).sum().items():
-        label = f"Idle: {IDLE_NAMES.get(str(cause), str(cause).replace('_', ' '))}"
-        yield Figure(
-            f"idle_{cause}_frac",
-            label,
-            float(total / span),
-            "1",
-            (
-                f"share of {_whole(gpus)} during which the GPU was idle for this reason; at each "
-                "moment, perfkit looks at the thread that launched the next operation"
-                f"{among(gpus, idle_shares(view, str(cause)))}"
-            ),
-            "gaps.idle_gaps",
-        )
-
-
 @kept
 def explained(view: Selection) -> analysis_causes.Determinable:
     """Return whether the causes of idle time are known, and why not."""
@@ -524,9 +284,7 @@ def every_gap(view: Selection) -> pd.DataFrame:
     """Return `gaps.idle_gaps` of a selection; what is left out is no gap."""
     operations = (view.all_kernels, view.copies, view.api_calls)
     ranges = named_work(view)
-    found = gaps.idle_gaps(
-        *operations, window=view.measured, ranges=ranges, os_calls=view.os_calls
-    )
+    found = gaps.idle_gaps(*operations, window=view.measured, ranges=ranges, os_calls=view.os_calls)
     return completeness.cut_gaps(found, left_out(view))
 
 
@@ -617,19 +375,3 @@ def sampled(view: Selection) -> pd.DataFrame:
     if window is None and len(found):
         window = int(found["start_ns"].min()), int(found["end_ns"].max()) + 1
     return timeline.samples_mean(view.samples, window=window)
-
-
-def _samples(view: Selection) -> Iterator[Figure]:
-    means = sampled(view)
-    for metric, (label, definition) in METRICS.items():
-        rows = means[means["metric"] == metric]
-        if len(rows):
-            value = float((rows["mean"] * rows["count"]).sum() / rows["count"].sum())
-            yield Figure(
-                f"sample_{metric}",
-                f"{label} (sampled)",
-                value,
-                "1",
-                definition,
-                "SAMPLES; timeline.samples_mean",
-            )
