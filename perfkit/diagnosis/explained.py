@@ -70,8 +70,8 @@ def _of_repeat(view: Selection, steps: pd.DataFrame) -> pd.Series:
     times = inside[LINE].astype(object).fillna("").assign(ns=inside["ns"])
     times["owner"] = times["owner"].map(_unnumbered).where(times["kind"] == "idle", times["owner"])
     rest = int(of_devices.sum() - times["ns"].sum())
-    times.loc[len(times)] = ["outside", "outside of the recorded work", "", rest]
-    return times.groupby(LINE)["ns"].sum() / len(of_devices)
+    outside = pd.DataFrame([("outside", "outside of the recorded work", "", rest)], columns=times.columns)
+    return pd.concat([times, outside]).groupby(LINE)["ns"].sum() / len(of_devices)
 
 
 def _unnumbered(owner: str) -> str:
