@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import io
 import json
 import os
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
     from perfkit.run import Run
 
-atexit.register(gc.freeze)  # or the interpreter looks through all modules at its end, some 0.4 s of CPU
 LONGEST = 1500  # characters of a message
 PATIENCE = 3.0  # s in which a second signal changes nothing: perfkit is ending its kernels
 
@@ -328,14 +325,10 @@ def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) 
     What only you know (parameters of the model, tokens per step, price, ...) can also stand in perfkit.toml beside the
     run, in a table [job].
     """
-    gc.disable()  # Python looks for garbage after 700 new objects, which takes a twelfth of the imports
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more would wait for matrices, each with a core of its own
     from perfkit.report import kernels
     from perfkit.report.pages import build
 
-    gc.freeze()
-    gc.set_threshold(50_000)
-    gc.enable()
     kernels.IS_COMMAND = True
     notes: list[str] = []
     try:
@@ -483,7 +476,6 @@ def _fail(problem: str) -> NoReturn:
     except OSError:  # Python would flush once more at its end, and complain
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    gc.freeze()  # Python's last look through all objects takes a second on a busy machine
     sys.exit(2)
 
 

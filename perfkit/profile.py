@@ -1,10 +1,7 @@
 """What one reader returned: tables that are read when first asked for, and what is missing."""
 
-import ctypes
-import gc
 import hashlib
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +11,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from perfkit import impossible
+from perfkit.allocator import use_freed_memory_again
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
@@ -37,8 +35,6 @@ QUERY = (
     "clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks_event_reasons.active --format=csv -l 1 -f gpu.csv"
 )
 
-LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-LARGE = 1_000_000  # rows: arrays of so many are what the allocator would get from the system anew each time
 
 Loader = Callable[[], pd.DataFrame | Checked]
 
@@ -135,20 +131,6 @@ class Profile:
             apart = getattr(loader, "notes", None)  # a copy in the cache has them apart, and need not be read whole
             notes += apart() if apart and name not in self._read else self.checked(name).notes
         return tuple(notes)
-
-
-def use_freed_memory_again(rows: int) -> None:
-    """Let glibc keep 1 GB that was freed, for tables of LARGE rows: else it clears pages for each array anew."""
-    if rows >= LARGE and (mallopt := getattr(LIBC, "mallopt", None)):
-        mallopt(-4, 0)  # M_MMAP_MAX
-        mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
-
-
-def prepare_fork() -> None:
-    """Return memory that was freed and kept, and hide what there is from the collector: a child would copy both."""
-    if trim := getattr(LIBC, "malloc_trim", None):
-        trim(0)
-    gc.freeze()
 
 
 # Addresses, names that every machine has, and names that container engines make up: they identify no node.

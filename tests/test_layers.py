@@ -20,7 +20,7 @@ from perfkit.tables import TABLES
 
 ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
-    ("errors", "schema"),
+    ("errors", "schema", "allocator"),
     ("impossible", "tables", "names", "hardware", "profile", "format", "settings", "job"),
     ("readers", "analysis", "charts", "workloads", "parallel"),
     ("cache", "discovery", "joining", "store", "run", "selection", "testing", "__init__"),

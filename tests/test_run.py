@@ -468,7 +468,7 @@ def test_memory_of_large_arrays_is_kept_for_the_next_once_a_table_is_large() -> 
 import re, numpy as np
 from pathlib import Path
 from frames import kernels, profile
-from perfkit import profile as module
+from perfkit import allocator as module
 
 def is_in_heap():
     array = np.ones(10**7)

@@ -28,7 +28,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Type
 from traitlets.config import Config
 
-from perfkit.profile import LIBC, prepare_fork
+from perfkit.allocator import LIBC, prepare_fork
 
 IS_COMMAND = False  # whether this process is the command `perfkit` alone, no program that has called it
 ENGINE = "perfkit"  # the name of our engine at papermill

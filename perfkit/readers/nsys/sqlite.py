@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from perfkit.allocator import use_freed_memory_again
 from perfkit.errors import ReadError
-from perfkit.profile import use_freed_memory_again
 from perfkit.readers.nsys import pages, sources
 
 THREADS = 2  # more gain little
