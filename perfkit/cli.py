@@ -54,6 +54,8 @@ class Errors(click.Group):
                 return super().invoke(ctx)
         except PerfkitError as e:
             problem = str(e)
+        except (click.exceptions.Exit, click.Abort):  # a command has ended, or was asked to
+            raise
         except click.ClickException as e:
             if e.message == _clean(e.message):
                 raise

@@ -224,3 +224,9 @@ def test_command_is_installed_and_its_help_needs_no_pandas() -> None:
     version, needed = (subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
     assert "perfkit, version" in version
     assert "set()" == needed.splitlines()[-1]
+
+
+def test_help_of_a_command_is_no_fault_of_perfkit() -> None:
+    answer = CliRunner().invoke(main, ["report", "--help"])
+    assert answer.exit_code == 0
+    assert "fault" not in answer.output

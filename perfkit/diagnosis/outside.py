@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from perfkit.diagnosis import phases, timeline
+from perfkit.diagnosis import phases, timeline, timeline_figures
 from perfkit.diagnosis.finding import ONCE, Figure, Finding, Gain, severity
 from perfkit.diagnosis.rules.rule import tell
 from perfkit.diagnosis.rules.steps import PAUSES, WARM_UP
@@ -75,7 +75,7 @@ def _cause(view: Selection, mine: pd.DataFrame) -> str:
         return ""
     lasted = inside.groupby(["cause", "owner"], observed=True, dropna=False)["dur_ns"].sum()
     cause, owner = lasted.index[int(lasted.to_numpy().argmax())]
-    reason = timeline.IDLE_NAMES.get(str(cause), str(cause).replace("_", " "))
+    reason = timeline_figures.IDLE_NAMES.get(str(cause), str(cause).replace("_", " "))
     return f"In the longest the GPU is idle for this reason: {reason}{'' if pd.isna(owner) else f' ({owner})'}."
 
 
